@@ -1,0 +1,138 @@
+"""What a worker saw (`Observation`), what identifies a failure (`Signature`), and the oracle's answer (`Verdict`).
+
+`classify` is the one place where an observation becomes an outcome. Pure data: no torch, no processes.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+
+from minify.case import ValueMeta
+
+
+class Outcome(enum.Enum):
+    """The oracle's answer. FAILS: the same failure shows. PASSES: the compiler is right. SLIPPED: it fails otherwise."""
+
+    FAILS = "fails"
+    PASSES = "passes"
+    SLIPPED = "slipped"
+    INVALID = "invalid"
+    UNSTABLE = "unstable"
+    TIMED_OUT = "timed out"
+    BROKEN_WORKER = "broken worker"
+
+
+VALUE_KINDS = ("value", "nonfinite", "integer", "mutation")
+METADATA_KINDS = ("dtype", "shape", "aliasing", "structure", "stride")
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Divergence:
+    """One result that departs from what it should be.
+
+    `where` names it: `output:<name>`, `grad:<input>` or `input:<name>` (its content after the run). `kind` is one of
+    `value` (floats out of tolerance), `nonfinite` (NaN or inf in one of the two), `integer`, `dtype`, `shape`, `stride`,
+    `aliasing`, `structure`. `max_abs`, `max_rel` compare compiled with the reference; `eager_abs` is eager's own error;
+    `excess` is the worst error in units of the tolerance."""
+
+    where: str
+    kind: str
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    eager_abs: float = 0.0
+    excess: float = 0.0
+    bad: int = 0
+    total: int = 0
+    index: tuple[int, ...] = ()
+    expected: str = ""
+    observed: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Signature:
+    """The identity of a failure.
+
+    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind.
+    Crash: `kind="crash"`, `family` is `exception`, `signal` or `hang`; `name` the exception type or signal, `frame` the
+    innermost compiler frame (`file.py:function`), `message` with numbers, names and paths stripped."""
+
+    kind: str
+    family: str
+    name: str = ""
+    frame: str = ""
+    message: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.frame}" if self.frame else ""
+        return f"{self.family} {self.name}{where}: {self.message}" if self.message else f"{self.family} {self.name}{where}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Observation:
+    """What one run of one case in one worker showed. No opinion yet on whether it is the failure that was asked for.
+
+    `phase` is how far it got: `load`, `eager`, `reference`, `compile`, `run`, `done`. `invalid` says why the case is no
+    case (eager itself fails). `crash` is set when the compiler or the compiled program raised, died or hung.
+    `drift` lists results out of tolerance that eager's own error explains. `trace` describes every op's value."""
+
+    phase: str
+    invalid: str = ""
+    crash: Signature | None = None
+    crash_text: str = ""
+    divergences: tuple[Divergence, ...] = ()
+    drift: tuple[Divergence, ...] = ()
+    notes: tuple[str, ...] = ()
+    trace: tuple[tuple[str, ValueMeta], ...] = ()
+    random: bool = False
+    seconds: float = 0.0
+    timed_out: bool = False
+    worker_lost: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Verdict:
+    """The oracle's answer for one case: an outcome, the signature seen (if any) and the observation behind it."""
+
+    outcome: Outcome
+    observation: Observation
+    signature: Signature | None = None
+    cached: bool = False
+
+    @property
+    def fails(self) -> bool:
+        return self.outcome is Outcome.FAILS
+
+
+def accuracy_signature(divergences: tuple[Divergence, ...]) -> Signature | None:
+    """The failure that a set of divergences amounts to, the gravest kind first; None where there is none."""
+    kinds = {divergence.kind for divergence in divergences}
+    for family, members in (("value", VALUE_KINDS), ("metadata", METADATA_KINDS)):
+        for member in members:
+            if member in kinds:
+                return Signature("accuracy", family, member)
+    return None
+
+
+def matches(observation: Observation, wanted: Signature) -> bool:
+    """Whether `observation` shows the failure `wanted`. Wrong values stay wrong values whatever their type, since the
+    float that an op gets wrong is often the work of an integer or a NaN further up; metadata must match in kind."""
+    if wanted.kind == "crash":
+        return observation.crash == wanted
+    if wanted.family == "value":
+        return any(divergence.kind in VALUE_KINDS for divergence in observation.divergences)
+    return any(divergence.kind == wanted.name for divergence in observation.divergences)
+
+
+def classify(observation: Observation, wanted: Signature) -> Verdict:
+    """Turn what was seen into an outcome. A failure of another kind is SLIPPED, never a pass and never accepted."""
+    if observation.worker_lost:
+        return Verdict(Outcome.BROKEN_WORKER, observation)
+    if observation.invalid:
+        return Verdict(Outcome.INVALID, observation)
+    if observation.timed_out and not (observation.crash and matches(observation, wanted)):
+        return Verdict(Outcome.TIMED_OUT, observation, observation.crash)
+    if matches(observation, wanted):
+        return Verdict(Outcome.FAILS, observation, wanted)
+    seen = observation.crash or accuracy_signature(observation.divergences)
+    return Verdict(Outcome.SLIPPED if seen else Outcome.PASSES, observation, seen)
