@@ -1,37 +1,13 @@
 """PASSES: every kind of edit, in the order the schedule tries them, one line each; one file per pass.
 
-A pass knows how to edit a case and nothing of oracles, budgets or search. Its contract:
-
-* `find(case)` lists the sites where the edit applies, the boldest or most promising first; same case, same sites.
-* `rewrite(case, sites)` makes the edit at all of `sites` (a subset of what `find` gave) and returns a new case; the old one is untouched.
-* both are pure: they run no program, read no clock, draw no random number. What they need of true values is in `Op.meta` and `Input.meta`.
-* an edit that makes no sense raises `InvalidCandidate`; any other exception is a bug in the pass.
-* a pass makes one step of progress and never loops to its own fixpoint: the schedule calls it again.
+A pass knows how to edit a case and nothing of oracles, budgets or search; `contract` says what it must keep to.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from typing import TypeAlias
+from minify.passes.contract import Pass, Site
+from minify.passes.cut_ops import CUT_OPS
 
-from minify.case import Case
+PASSES: tuple[Pass, ...] = (CUT_OPS,)
 
-Site: TypeAlias = tuple[object, ...]
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Pass:
-    """One kind of edit. With `alternatives`, sites exclude each other and are tried one by one, in order, until one is
-    accepted; otherwise they add up and the schedule tries all of them, then halves, then singles.
-
-    `polish` passes change shapes, values and settings; the others remove structure."""
-
-    name: str
-    find: Callable[[Case], tuple[Site, ...]]
-    rewrite: Callable[[Case, tuple[Site, ...]], Case]
-    alternatives: bool = False
-    polish: bool = False
-
-
-# PASSES is filled in by passes/__init__ once the pass files exist (see the bottom of this file).
+__all__ = ["PASSES", "Pass", "Site"]
