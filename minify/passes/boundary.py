@@ -1,9 +1,9 @@
 """The edge of a cut: what kept ops read from outside, turned into inputs, literals, or tuples of them.
 
-Owns the naming of `Derived` values. One is a value of the base case at the moment it was made: `y`; an item of a
-sequence, `y[0]`; and, where the base case had written to the value before it is read here, `y@op`: the value just
-before `op` runs. Cut writes are thus kept as values: two reads of one memory with a cut write in between become two
-inputs, while reads with none in between go on sharing their storage.
+Owns the naming of `Derived` values. One is a value of the base case as the first kept op that reads it finds it: `y`;
+an item of a sequence, `y[0]`; and, where another version of `y` is an input too, `y@op`: its value just before `op`.
+Cut writes are thus kept as values: two reads of one memory with a cut write in between become two inputs, while reads
+with none in between go on sharing their storage.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from minify.case import (
     rewrite_op,
 )
 from minify.errors import InvalidCandidate
-from minify.passes.effects import returned_operand, written
+from minify.passes.effects import written
 from minify.passes.flow import BEFORE_ALL, Flow, Storage
 
 
@@ -72,6 +72,7 @@ class Boundary:
         self.originals = {item.name: item for item in case.inputs}
         self.made: dict[tuple[str, int], Input | ScalarInput] = {}
         self.taken = set(kept)
+        self.moments: set[str] = set()
         self.numbers: dict[tuple[Storage, int], int] = {}
         every = (storage for memory in flow.memory.values() for storage in memory)
         self.next_number = 1 + max((storage for storage in every if isinstance(storage, int)), default=-1)
@@ -135,25 +136,29 @@ class Boundary:
             return dataclasses.replace(original, name=own, meta=dataclasses.replace(original.meta, storage=storage))
         value = Derived(self.base, self.moment(name, path, version, until))
         layout = self.flow.metas.get(value.name, meta)
-        meta = dataclasses.replace(
-            layout if isinstance(layout, TensorMeta) else meta,
-            storage=storage,
-            requires_grad=meta.requires_grad and meta.storage not in self.writes.live,
-            flags=tuple(flag for flag in meta.flags if original or flag != "parameter"),
-        )
-        return Input(own, meta, value, original.dynamic_dims if isinstance(original, Input) else ())
+        flags = tuple(flag for flag in meta.flags if original or flag != "parameter")
+        if meta.requires_grad and meta.storage in self.writes.live and "nonleaf" not in flags:
+            flags += ("nonleaf",)
+        layout = layout if isinstance(layout, TensorMeta) else meta
+        layout = dataclasses.replace(layout, storage=storage, requires_grad=meta.requires_grad, flags=flags)
+        return Input(own, layout, value, original.dynamic_dims if isinstance(original, Input) else ())
 
     def moment(self, name: str, path: tuple[int, ...], version: int, until: int) -> str:
         """The `Derived` name of a value that includes the write at position `version`."""
-        if version <= self.flow.position[name] or self.flow.position[name] >= until:
-            return item_text(name, path)
-        writer = self.case.graph.ops[version]
-        if not path and returned_operand(writer) and self.flow.root[writer.name] == self.flow.root[name]:
-            return writer.name
-        return f"{item_text(name, path)}@{self.case.graph.ops[until].name}"
+        text = item_text(name, path)
+        if self.flow.position[name] < version:
+            writer = self.case.graph.ops[version].name
+            if not path and self.flow.root[writer] == self.flow.root[name]:
+                text = writer
+            elif text in self.moments:
+                text = f"{text}@{self.case.graph.ops[until].name}"
+        self.moments.add(text)
+        return text
 
     def number(self, storage: int, version: int) -> int:
         """The storage number of one version of a storage: its own for the first one that lies outside."""
+        if storage < 0:
+            return storage
         key = (storage, version)
         if key not in self.numbers:
             fresh = storage in self.writes.inside or storage in self.numbers.values()

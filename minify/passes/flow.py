@@ -71,11 +71,12 @@ def trace_flow(case: Case) -> Flow:
 
 
 def storages(meta: ValueMeta | None, root: str) -> frozenset[Storage]:
-    """The storages of a value: none for a number, one for a tensor, several for a sequence."""
+    """The storages of a value: none for a number, one for a tensor, several for a sequence. A negative number stands
+    for no memory at all (zero tensors)."""
     if meta is None:
         return frozenset((root,))
     if isinstance(meta, TensorMeta):
-        return frozenset((meta.storage,))
+        return frozenset((meta.storage,)) if meta.storage >= 0 else frozenset()
     if isinstance(meta, SequenceMeta):
         return frozenset[Storage]().union(*(storages(item, root) for item in meta.items))
     return frozenset()

@@ -84,20 +84,17 @@ def renumber_storages(case: Case) -> Case:
     """The same sharing under the numbers 0, 1, ... in order of appearance, so that equal cases have equal digests."""
     numbers: dict[int, int] = {}
 
-    def renumber(meta: ValueMeta | None) -> ValueMeta | None:
+    def tensor(meta: TensorMeta) -> TensorMeta:
+        number = numbers.setdefault(meta.storage, len(numbers)) if meta.storage >= 0 else meta.storage
+        return dataclasses.replace(meta, storage=number)
+
+    def value(meta: ValueMeta) -> ValueMeta:
         if isinstance(meta, TensorMeta):
-            return dataclasses.replace(meta, storage=numbers.setdefault(meta.storage, len(numbers)))
-        if isinstance(meta, SequenceMeta):
-            return SequenceMeta(tuple(item for item in map(renumber, meta.items) if item is not None))
-        return meta
+            return tensor(meta)
+        return SequenceMeta(tuple(value(item) for item in meta.items)) if isinstance(meta, SequenceMeta) else meta
 
-    def renumber_input(item: Input) -> Input:
-        return dataclasses.replace(item, meta=renumber_tensor(item.meta, numbers))
-
-    inputs = tuple(renumber_input(item) if isinstance(item, Input) else item for item in case.inputs)
-    ops = tuple(dataclasses.replace(op, meta=renumber(op.meta)) for op in case.graph.ops)
+    inputs = tuple(
+        dataclasses.replace(item, meta=tensor(item.meta)) if isinstance(item, Input) else item for item in case.inputs
+    )
+    ops = tuple(dataclasses.replace(op, meta=None if op.meta is None else value(op.meta)) for op in case.graph.ops)
     return dataclasses.replace(with_graph(case, ops, case.graph.outputs), inputs=inputs)
-
-
-def renumber_tensor(meta: TensorMeta, numbers: dict[int, int]) -> TensorMeta:
-    return dataclasses.replace(meta, storage=numbers.setdefault(meta.storage, len(numbers)))

@@ -189,12 +189,12 @@ REWRITES = [
         None,
     ),
     (
-        "a write without a name is read just before its reader",
+        "a write that has no name is in the value that its reader finds",
         MASK,
         "e",
         "sinks",
         "m | e = torch.exp(m) | e",
-        {"m": "m@e"},
+        {"m": "m"},
     ),
     (
         "what setitem wrote to is shown, setitem is not",
@@ -275,11 +275,32 @@ def test_a_layout_is_kept_to_the_letter() -> None:
     assert (item.meta.requires_grad, item.meta.flags) == (True, ("conj",))
 
 
-def test_an_input_that_is_written_to_requires_no_grad_since_a_leaf_cannot_be() -> None:
+def test_an_input_that_is_written_to_is_no_leaf() -> None:
     y = tensor(requires_grad=True, storage=5)
     case = build(["x"], [op("y", "torch.exp", R("x"), meta=y), op("z", ".relu_", R("y"), meta=y)], ["z"])
     (item,) = tensor_inputs(keep(case, frozenset("z"), "base"))
-    assert not item.meta.requires_grad
+    assert item.meta.requires_grad
+    assert item.meta.flags == ("nonleaf",)
+
+
+def test_versions_of_a_value_that_have_no_names_of_their_own_are_told_apart_by_their_readers() -> None:
+    case = build(
+        ["x"],
+        [
+            op("m", "torch.relu", R("x"), meta=tensor(storage=7)),
+            op("a", "torch.exp", R("m")),
+            op("set", "operator.setitem", R("m"), 0, 3.0, meta=nothing()),
+            op("b", "torch.exp", R("m")),
+        ],
+        ["a", "b"],
+    )
+    assert values(keep(case, frozenset("ab"), "base")) == {"m": "m", "m_": "m@b"}
+
+
+def test_zero_tensors_share_no_memory() -> None:
+    zero = tensor(storage=-2, flags=("zerotensor",))
+    case = build([given("x", zero), given("y", zero)], [op("a", "torch.add", R("x"), R("y"))], ["a"])
+    assert storages(keep(case, frozenset("a"), "base")) == {"x": -2, "y": -2}
 
 
 def test_a_scalar_parameter_stays_symbolic() -> None:
