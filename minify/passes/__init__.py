@@ -5,9 +5,17 @@ A pass knows how to edit a case and nothing of oracles, budgets or search; `cont
 
 from __future__ import annotations
 
+from minify.passes.bypass import BYPASS
 from minify.passes.contract import Pass, Site
 from minify.passes.cut_ops import CUT_OPS
+from minify.passes.drop_inputs import DROP_INPUTS
+from minify.passes.drop_outputs import DROP_OUTPUTS
 
-PASSES: tuple[Pass, ...] = (CUT_OPS,)
+PASSES: tuple[Pass, ...] = (
+    DROP_OUTPUTS,
+    BYPASS,
+    CUT_OPS,
+    DROP_INPUTS,
+)
 
 __all__ = ["PASSES", "Pass", "Site"]
