@@ -61,7 +61,7 @@ def mutates_first(op: Op) -> bool:
     name = base_name(op.target)
     if op.target in AUGMENTED or name in WRITING_DUNDERS:
         return True
-    if name.endswith("_") and not name.endswith("__"):
+    if name.endswith("_") and not name.endswith("__") and not op.target.startswith("operator."):
         return True
     return dict(op.kwargs).get("inplace") is True or positional_inplace(op)
 
