@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from minify.case import ValueMeta
+from minify.case import Case, ValueMeta
 
 
 class Outcome(enum.Enum):
@@ -136,3 +136,19 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
         return Verdict(Outcome.FAILS, observation, wanted)
     seen = observation.crash or accuracy_signature(observation.divergences)
     return Verdict(Outcome.SLIPPED if seen else Outcome.PASSES, observation, seen)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Question:
+    """What a worker is asked. `action` is `judge` (answer: Observation) or `materialise` (answer: the case with every
+    derived value recorded). `check` is `accuracy` or `crash`; `noise` the number of eager runs on shaken inputs;
+    `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values."""
+
+    action: str
+    case: Case
+    check: str
+    store: str
+    rtol: float | None = None
+    atol: float | None = None
+    reference: str = "auto"
+    noise: int = 0

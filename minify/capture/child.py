@@ -1,0 +1,117 @@
+"""The process that runs a user's script, unedited, as `__main__`, with every region it compiles watched.
+
+`python -m minify.capture.child PLAN`: PLAN is a JSON file. What happened is told through `events.jsonl` beside it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import traceback
+import types
+from pathlib import Path
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What the child is to do. `compile` says how to compile `model` where the script compiles nothing itself."""
+
+    script: str
+    args: tuple[str, ...]
+    folder: str
+    kind: str
+    rtol: float | None = None
+    atol: float | None = None
+    reference: str = "auto"
+    only: int | None = None
+    every: bool = False
+    record_call: int = 0
+    device: str | None = None
+    backend: str = "inductor"
+    mode: str | None = None
+    dynamic: bool | None = None
+    train: bool = False
+
+
+def main() -> None:
+    """Run the plan and leave: 0 whatever the script did; the journal says what that was."""
+    plan = Plan(**json.loads(Path(sys.argv[1]).read_text()))
+    sys.argv = [plan.script, *plan.args]
+    sys.path[0] = str(Path(plan.script).resolve().parent)
+    for name in [name for name in os.environ if name.startswith("MINIFY_")]:
+        del os.environ[name]
+    module = types.ModuleType("__main__")
+    module.__dict__.update(__file__=plan.script, __builtins__=__builtins__)
+    sys.modules["__main__"] = module
+    _run(plan, module)
+
+
+def _run(plan: Plan, module: types.ModuleType) -> None:
+    import torch
+
+    from minify import compare, torch_internals
+    from minify.capture.watch import Watch, Watcher
+
+    source = Path(plan.script).read_text(encoding="utf-8")
+    tolerance = compare.Tolerance(plan.rtol, plan.atol)
+    watch = Watch(plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call)
+    watcher = Watcher(watch, module.__dict__, source)
+    if plan.device:
+        torch.set_default_device(plan.device)
+    try:
+        code = compile(source, plan.script, "exec", dont_inherit=True)
+        with torch_internals.watched_compiles(watcher.wrap):
+            exec(code, module.__dict__)
+            if not watcher.regions:
+                _compile_model(plan, module.__dict__, watcher)
+    except SystemExit as leaving:
+        watcher.event("exited", code=leaving.code if isinstance(leaving.code, int | None) else str(leaving.code))
+    except BaseException as error:
+        watcher.event("raised", type=type(error).__name__, text=str(error)[:2000], where=_innermost(error, plan.script))
+        traceback.print_exc()
+    watcher.event("done", regions=len(watcher.regions))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
+def _innermost(error: BaseException, script: str) -> str:
+    """`line N` of the script's own innermost frame."""
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == script]
+    return f"line {lines[-1]}" if lines else ""
+
+
+def _compile_model(plan: Plan, names: dict[str, Any], watcher: Any) -> None:
+    """A script that compiles nothing but defines `model` and `inputs`: compile and run it as a user would."""
+    import torch
+
+    model, inputs = names.get("model"), names.get("inputs")
+    if not callable(model) or not isinstance(inputs, tuple | list | dict):
+        watcher.event("nothing", model=callable(model), inputs=type(inputs).__name__)
+        return
+    arguments: tuple[Any, ...] = () if isinstance(inputs, dict) else tuple(inputs)
+    keywords = inputs if isinstance(inputs, dict) else {}
+    with torch.set_grad_enabled(plan.train):
+        copies, named = _copies((arguments, keywords))
+        try:
+            model(*copies, **named)
+        except Exception as error:
+            watcher.event("eager_raised", type=type(error).__name__, text=str(error)[:2000])
+            raise
+        compiled = torch.compile(model, backend=plan.backend, mode=plan.mode, dynamic=plan.dynamic)
+        compiled(*arguments, **keywords)
+
+
+def _copies(value: Any) -> Any:
+    """The same structure with every tensor cloned, since eager may write to its arguments."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    return tree_map(lambda leaf: leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+if __name__ == "__main__":
+    main()

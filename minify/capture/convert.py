@@ -1,0 +1,174 @@
+"""A graph module as Dynamo hands it to a backend -> our `Graph`, taken before any compiler pass can change it.
+
+Owns names, argument forms, symbolic sizes and subgraphs. Knows nothing of values: `snapshot` adds those at run time.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import operator
+from typing import Any
+
+import torch
+
+from minify import torch_internals
+from minify.case import Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph
+from minify.render import identifier
+
+BUILTIN_NAMESPACES = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "quantized_decomposed", "_c10d_functional"})
+
+
+class Unrepresentable(Exception):
+    """The graph holds something that cannot be written down as plain data; the text names it."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Param:
+    """One graph input. `source` is the placeholder's position; `dynamic_dims` its symbolic dims; `constant` a tensor the
+    graph carries itself."""
+
+    name: str
+    source: int | None
+    is_scalar: bool = False
+    dynamic: bool = False
+    dynamic_dims: tuple[int, ...] = ()
+    constant: torch.Tensor | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Converted:
+    """A graph and what its parameters are; `namespaces` of custom ops it calls, `targets` that no dotted name reaches."""
+
+    graph: Graph
+    params: tuple[Param, ...]
+    namespaces: frozenset[str]
+
+
+def convert(module: torch.fx.GraphModule) -> Converted:
+    """Write a graph module down as data. Raises Unrepresentable where it cannot be."""
+    return _Converter(module).convert()
+
+
+class _Converter:
+    def __init__(self, module: torch.fx.GraphModule, outer: tuple[str, ...] = ()) -> None:
+        self.module = module
+        self.names: dict[str, str] = {}
+        self.taken: set[str] = set(outer)
+        self.params: list[Param] = []
+        self.ops: list[Op] = []
+        self.namespaces: set[str] = set()
+        self.subgraphs: dict[str, Subgraph] = {}
+
+    def convert(self) -> Converted:
+        placeholders = [node for node in self.module.graph.nodes if node.op == "placeholder"]
+        symbols = self._placeholders(placeholders)
+        outputs: tuple[Arg, ...] = ()
+        for name, owner, dim in symbols:
+            self.ops.append(Op(name, ".size", (Ref(owner), dim)))
+        for node in self.module.graph.nodes:
+            if node.op == "get_attr":
+                self._attribute(node)
+            elif node.op in ("call_function", "call_method"):
+                self.ops.append(self._call(node))
+            elif node.op == "output":
+                outputs = self._outputs(node.args[0])
+            elif node.op != "placeholder":
+                raise Unrepresentable(f"{node.op} {node.target}")
+        graph = Graph(tuple(param.name for param in self.params), tuple(self.ops), outputs)
+        return Converted(graph, tuple(self.params), frozenset(self.namespaces))
+
+    def _name(self, node: torch.fx.Node) -> str:
+        name = identifier(node.name, self.taken)
+        self.taken.add(name)
+        self.names[node.name] = name
+        return name
+
+    def _placeholders(self, nodes: list[torch.fx.Node]) -> list[tuple[str, str, int]]:
+        """Declare inputs; a symbolic size that some tensor input shows becomes a read of that tensor's shape."""
+        examples = [torch_internals.placeholder_example(node) for node in nodes]
+        owners: dict[str, tuple[int, int]] = {}
+        for position, example in enumerate(examples):
+            for dim, size in enumerate(example.shape) if isinstance(example, torch.Tensor) else ():
+                symbol = torch_internals.shape_symbol(size)
+                if symbol:
+                    owners.setdefault(symbol, (position, dim))
+        reads = []
+        for position, (node, example) in enumerate(zip(nodes, examples, strict=True)):
+            name = self._name(node)
+            if isinstance(example, torch.Tensor):
+                dims = tuple(dim for dim, size in enumerate(example.shape) if torch_internals.shape_symbol(size))
+                self.params.append(Param(name, position, dynamic_dims=dims))
+            elif (symbol := torch_internals.shape_symbol(example)) in owners:
+                owner, dim = owners[symbol]
+                reads.append((name, owner, dim))
+            else:
+                self.params.append(Param(name, position, is_scalar=True, dynamic=bool(symbol)))
+        return [(name, self.names[nodes[owner].name], dim) for name, owner, dim in reads]
+
+    def _attribute(self, node: torch.fx.Node) -> None:
+        value: Any = self.module
+        for part in str(node.target).split("."):
+            value = getattr(value, part)
+        if isinstance(value, torch.fx.GraphModule):
+            inner = _Converter(value)
+            converted = inner.convert()
+            if any(param.constant is not None for param in converted.params):
+                raise Unrepresentable(f"subgraph {node.target} holds a constant tensor")
+            self.namespaces |= converted.namespaces
+            self.subgraphs[node.name] = Subgraph(converted.graph)
+        elif isinstance(value, torch.Tensor):
+            self.params.append(Param(self._name(node), None, constant=value.detach()))
+        else:
+            raise Unrepresentable(f"attribute {node.target} of type {type(value).__name__}")
+
+    def _call(self, node: torch.fx.Node) -> Op:
+        if node.op == "call_method":
+            target = f".{node.target}"
+        else:
+            try:
+                target = torch_internals.function_name(node.target)
+            except ValueError as error:
+                raise Unrepresentable(str(error)) from error
+            if target.startswith("torch.ops.") and target.split(".")[2] not in BUILTIN_NAMESPACES:
+                self.namespaces.add(target.split(".")[2])
+        args = tuple(self._arg(arg) for arg in node.args)
+        kwargs = tuple((key, self._arg(value)) for key, value in node.kwargs.items())
+        return Op(self._name(node), target, args, kwargs)
+
+    def _outputs(self, value: Any) -> tuple[Arg, ...]:
+        flat = value if isinstance(value, list | tuple) else (value,)
+        return tuple(self._arg(item) for item in flat)
+
+    def _arg(self, value: Any) -> Arg:
+        if isinstance(value, torch.fx.Node):
+            return self.subgraphs.get(value.name) or Ref(self.names[value.name])
+        return python_arg(value, self._arg)
+
+
+def python_arg(value: Any, inner: Any = None) -> Arg:
+    """A plain Python value as an argument; `inner` converts the items of containers. Raises Unrepresentable."""
+    inner = inner or python_arg
+    if value is None or isinstance(value, bool | int | float | complex | str):
+        return value
+    if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        number = torch_internals.hint(value)
+        if isinstance(number, bool | int | float):
+            return number
+        return int(number)
+    if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
+        return Const(str(value))
+    if isinstance(value, torch.device):
+        return Const(f"torch.device({str(value)!r})")
+    if value is Ellipsis:
+        return Const("...")
+    if isinstance(value, slice):
+        return SliceArg(inner(value.start), inner(value.stop), inner(value.step))
+    if isinstance(value, tuple):
+        return tuple(inner(item) for item in value)
+    if isinstance(value, list):
+        return ListArg(tuple(inner(item) for item in value))
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return DictArg(tuple((key, inner(item)) for key, item in value.items()))
+    if value in (int, float, bool, operator.index):
+        return Const(value.__name__)
+    raise Unrepresentable(f"an argument of type {type(value).__name__}")

@@ -1,0 +1,188 @@
+"""The parent's side of capture: start the child on the user's script, follow its journal, and choose the case.
+
+Owns the child process: its group, its timeout and its log. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from minify.capture.child import Plan
+from minify.errors import NoFailure, UsageError
+from minify.verdict import Signature
+
+Event = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Suspect:
+    """A region that failed under watch, or that only a worker can judge (`certain` False). `case` is its saved file."""
+
+    region: int
+    case: Path
+    certain: bool
+    signature: Signature | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Watched:
+    """What a run of the script showed: suspects in the order they appeared, and the whole journal."""
+
+    suspects: tuple[Suspect, ...]
+    events: tuple[Event, ...]
+
+
+def watch_script(plan: Plan, timeout: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> Watched:
+    """Run the script under watch. `timeout` bounds, in seconds, each compile and each compiled run, not the script.
+
+    Raises UsageError and NoFailure as the journal says; returns the suspects otherwise."""
+    ending = _run_child(plan, timeout, stopped, tell)
+    events = read_events(Path(plan.folder))
+    suspects = _suspects(plan, events, ending)
+    if not suspects:
+        _explain(plan, events, ending)
+    return Watched(suspects, events)
+
+
+def read_events(folder: Path) -> tuple[Event, ...]:
+    """The child's journal; a last line cut short by its death is left out."""
+    path = folder / "events.jsonl"
+    rows = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        with contextlib.suppress(json.JSONDecodeError):
+            rows.append(json.loads(line))
+    return tuple(rows)
+
+
+def _run_child(plan: Plan, timeout: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> str:
+    """"" when the child ended by itself, else `SIGSEGV`, `hang`, `exit 3`, `stopped` or `enough`."""
+    folder = Path(plan.folder)
+    plan_file = folder / "plan.json"
+    plan_file.write_text(json.dumps(dataclasses.asdict(plan)))
+    (folder / "events.jsonl").unlink(missing_ok=True)
+    command = [sys.executable, "-m", "minify.capture.child", str(plan_file)]
+    environment = {**os.environ, "PYTHONPATH": _search_path()}
+    with (folder / "script.log").open("wb") as log:
+        child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
+        try:
+            return _follow(child, plan, timeout, stopped, tell)
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _search_path() -> str:
+    """PYTHONPATH under which the child finds this very package, whatever its working directory."""
+    here = str(Path(__file__).resolve().parents[2])
+    given = os.environ.get("PYTHONPATH", "")
+    return f"{here}{os.pathsep}{given}" if given else here
+
+
+def _follow(
+    child: subprocess.Popen[bytes], plan: Plan, timeout: float, stopped: Callable[[], bool], tell: Callable[[str], None]
+) -> str:
+    seen = 0
+    while child.poll() is None:
+        time.sleep(0.05)
+        if stopped():
+            return "stopped"
+        events = read_events(Path(plan.folder))
+        for event in events[seen:]:
+            tell(_line(event))
+        seen = len(events)
+        last = events[-1] if events else None
+        if last and last["event"] in ("diverged", "crashed") and not plan.every:
+            return "enough"
+        if last and last["event"] in ("compiling", "running") and time.time() - last["time"] > timeout:
+            return "hang"
+    code = child.returncode
+    if code < 0:
+        return signal.Signals(-code).name
+    return f"exit {code}" if code else ""
+
+
+def _line(event: Event) -> str:
+    region = f"region {event['region']}: " if "region" in event else ""
+    return f"{region}{event['event']}" + (f" ({event['ops']} ops)" if "ops" in event else "")
+
+
+def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect, ...]:
+    found: dict[int, Suspect] = {}
+    saved = {event["region"]: event["case"] for event in events if event.get("case")}
+    for event in events:
+        region = event.get("region", -1)
+        if event["event"] == "diverged":
+            found[region] = Suspect(region, Path(event["case"]), certain=True)
+        elif event["event"] == "deferred":
+            found.setdefault(region, Suspect(region, Path(event["case"]), certain=False))
+        elif event["event"] == "crashed" and region in saved:
+            found[region] = Suspect(region, Path(saved[region]), True, Signature(**event["signature"]))
+    if plan.kind == "crash" and ending and ending not in ("stopped", "enough") and events:
+        last = events[-1]
+        if last["event"] in ("compiling", "running") and last["region"] in saved:
+            family = "hang" if ending == "hang" else "signal"
+            found[last["region"]] = Suspect(last["region"], Path(saved[last["region"]]), True, Signature("crash", family, ending))
+    return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
+
+
+def _explain(plan: Plan, events: Sequence[Event], ending: str) -> None:
+    """Say why there is nothing to minify, as the error that fits."""
+    by_name: dict[str, list[Event]] = {}
+    for event in events:
+        by_name.setdefault(event["event"], []).append(event)
+    name, log = Path(plan.script).name, Path(plan.folder) / "script.log"
+    regions = len(by_name.get("region", ())) + len(by_name.get("skipped", ()))
+    if "eager_raised" in by_name:
+        what = by_name["eager_raised"][0]
+        raise NoFailure(f"{name} already fails in eager: {what['type']}: {_short(what['text'])}", "this is not a compiler bug")
+    if "nothing" in by_name:
+        raise NoFailure(
+            f"{name} compiles nothing, and defines no `model` (callable) and `inputs` (tuple or dict)",
+            "call torch.compile in it or define both",
+        )
+    raised = by_name.get("raised", ())
+    if raised and not regions:
+        what = raised[0]
+        raise UsageError(
+            f"{name} raises before it compiles anything: {what['type']}: {_short(what['text'])} ({what['where']})",
+            f"make it run by itself first; its output is in {log}",
+        )
+    if plan.only is not None and plan.only >= regions:
+        raise UsageError(f"--region {plan.only} does not exist", f"{name} compiled {regions} region(s), numbered from 0")
+    raise NoFailure(_no_failure(plan, by_name, regions, ending), f"the script's output is in {log}")
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:200]
+
+
+def _no_failure(plan: Plan, by_name: dict[str, list[Event]], regions: int, ending: str) -> str:
+    name = Path(plan.script).name
+    skipped = by_name.get("skipped", ())
+    note = f"; {len(skipped)} region(s) could not be captured ({_short(skipped[0]['why'])})" if skipped else ""
+    ended = f"; the script ended with {ending}" if ending and ending != "enough" else ""
+    raised = by_name.get("raised", ())
+    if raised:
+        ended += f"; it raised {raised[0]['type']}: {_short(raised[0]['text'])}"
+    if plan.kind == "crash":
+        return f"no crash in the {regions} region(s) that {name} compiles{note}{ended}"
+    drift = by_name.get("drift", ())
+    if drift:
+        worst = max(drift, key=lambda row: float(row["excess"]))
+        return (
+            f"drift, no divergence, in the {regions} region(s) that {name} compiles: max abs {worst['max_abs']:.3g}, "
+            f"max rel {worst['max_rel']:.3g}, eager's own error {worst['eager_abs']:.3g}{note}{ended}"
+        )
+    calls = len(by_name.get("checked", ()))
+    return f"no divergence in {calls} checked run(s) of the {regions} region(s) that {name} compiles{note}{ended}"

@@ -1,0 +1,264 @@
+"""Watch every region a program compiles: compare each run with eager and the reference, or keep its case on disk while
+the compiler and the compiled code run. Works inside the user's process; disturbs nothing it can leave alone.
+
+Events are appended to `events.jsonl` in the run folder as they happen, so that a process that dies has told all it knew.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minify import case as cases
+from minify import compare, interpret, replay, torch_internals, worker
+from minify.capture import snapshot
+from minify.capture.convert import Converted, Unrepresentable, convert
+from minify.capture import prelude as preludes
+from minify.case import Const
+
+CHECKED_CALLS = 16
+
+
+@dataclasses.dataclass
+class Region:
+    """One compiled graph of the user's program; `calls` counts its runs."""
+
+    number: int
+    how: dict[str, Any]
+    converted: Converted | None
+    random: bool = False
+    calls: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Watch:
+    """What to look for. `kind` is `accuracy` or `crash`; `only` a region number, None for all; `every` goes on after the
+    first find; `record_call` saves the inputs of that call of a crashing region."""
+
+    kind: str
+    folder: Path
+    tolerance: compare.Tolerance = compare.Tolerance()
+    reference: str = "auto"
+    only: int | None = None
+    every: bool = False
+    record_call: int = 0
+
+
+class Watcher:
+    """Stands between Dynamo and the user's backends. `script_globals` and `script_source` name what a setting refers to."""
+
+    def __init__(self, watch: Watch, script_globals: dict[str, Any], script_source: str = "") -> None:
+        self.watch = watch
+        self.regions: list[Region] = []
+        self._globals = script_globals
+        self._source = script_source
+        self._busy = False
+        self.found = 0
+
+    # --- the two hooks --------------------------------------------------------------------------------------------
+
+    def wrap(self, compiler: Callable[..., Any], how: dict[str, Any]) -> Callable[..., Any]:
+        """Stand in for a graph compiler."""
+
+        def watching(module: torch.fx.GraphModule, example_inputs: list[Any], **kwargs: Any) -> Callable[..., Any]:
+            if self._busy:
+                return compiler(module, example_inputs, **kwargs)  # type: ignore[no-any-return]
+            region = self._enter_region(module, how)
+            if self.watch.kind == "crash":
+                self._save(region, example_inputs, "compiling")
+            compiled = self._guarded(region, lambda: compiler(module, example_inputs, **kwargs))
+            if region.converted is None or self.watch.only not in (None, region.number):
+                return compiled  # type: ignore[no-any-return]
+            run = self._run_crash if self.watch.kind == "crash" else self._run_accuracy
+            return lambda *args: run(region, compiled, args)
+
+        return watching
+
+    def event(self, name: str, **facts: Any) -> None:
+        """Append one line to the journal, at once."""
+        with (self.watch.folder / "events.jsonl").open("a") as stream:
+            stream.write(json.dumps({"event": name, "time": time.time(), **facts}) + "\n")
+
+    def _enter_region(self, module: torch.fx.GraphModule, how: dict[str, Any]) -> Region:
+        number = len(self.regions)
+        try:
+            converted = convert(module)
+            self.event("region", region=number, ops=cases.op_count(converted.graph))
+        except Unrepresentable as error:
+            converted = None
+            self.event("skipped", region=number, why=str(error))
+        region = Region(number, how, converted)
+        self.regions.append(region)
+        return region
+
+    # --- crash ------------------------------------------------------------------------------------------------------
+
+    def _guarded(self, region: Region, action: Callable[[], Any]) -> Any:
+        try:
+            result = action()
+        except Exception as error:
+            if self.watch.kind == "crash" and self.watch.only in (None, region.number):
+                signature = worker.crash_signature(error)
+                self.event("crashed", region=region.number, signature=dataclasses.asdict(signature))
+                self.found += 1
+            raise
+        if self.watch.kind == "crash":
+            self.event("left", region=region.number)
+        return result
+
+    def _run_crash(self, region: Region, compiled: Callable[..., Any], args: Sequence[Any]) -> Any:
+        region.calls += 1
+        if region.calls == max(self.watch.record_call, 1):
+            self._save(region, args, "running")
+        elif region.calls > 1:
+            self.event("running", region=region.number, call=region.calls, case="")
+        return self._guarded(region, lambda: compiled(*args))
+
+    def _save(self, region: Region, args: Sequence[Any], event: str) -> None:
+        """Put the region's case on disk before something that may not come back."""
+        if region.converted is None or self.watch.only not in (None, region.number):
+            return
+        try:
+            taken = self._snapshot(region, args)
+            path = self._write(region, taken)
+            self.event(event, region=region.number, call=region.calls, case=str(path))
+        except Unrepresentable as error:
+            self.event("skipped", region=region.number, why=str(error))
+
+    # --- accuracy ---------------------------------------------------------------------------------------------------
+
+    def _run_accuracy(self, region: Region, compiled: Callable[..., Any], args: Sequence[Any]) -> Any:
+        region.calls += 1
+        calls = region.calls
+        due = calls <= CHECKED_CALLS or calls & (calls - 1) == 0
+        if self._busy or not due or (self.found and not self.watch.every) or torch_internals.functional_guard():
+            return compiled(*args)
+        self._busy = True
+        try:
+            return self._checked_run(region, compiled, args)
+        finally:
+            self._busy = False
+
+    def _checked_run(self, region: Region, compiled: Callable[..., Any], args: Sequence[Any]) -> Any:
+        try:
+            taken = self._snapshot(region, args)
+        except Unrepresentable as error:
+            self.event("skipped", region=region.number, why=str(error))
+            region.converted = None
+            return compiled(*args)
+        result = compiled(*args)
+        state = interpret.random_state()
+        try:
+            self._compare(region, compiled, taken, args, result)
+        except Exception as error:  # eager cannot run what compiled ran, say: worth a note, never worth the user's run
+            self.event("unchecked", region=region.number, why=f"{type(error).__name__}: {worker.first_line(str(error))}")
+        finally:
+            interpret.restore_random(state)
+        return result
+
+    def _compare(
+        self, region: Region, compiled: Callable[..., Any], taken: snapshot.Snapshot, args: Sequence[Any], result: Any
+    ) -> None:
+        assert region.converted is not None
+        inputs = tuple(
+            args[param.source] if param.source is not None else param.constant for param in region.converted.params
+        )
+        outputs = tuple(result) if isinstance(result, list | tuple) else (result,)
+        case = cases.Case(cases.Program(region.converted.graph), _placeholders(taken), taken.settings)
+        ours = worker.Run(inputs, outputs, {})
+        eager, reference, random = _eager_and_reference(case, taken, self.watch.reference)
+        if random:
+            self._defer(region, taken)
+            return
+        wrong, drift = worker.compare_runs(case, ours, eager, reference, self.watch.tolerance)
+        if not wrong and taken.settings.backward:
+            wrong, more = _compare_gradients(case, taken, compiled, args, self.watch)
+            drift += more
+        for row in drift:
+            self.event("drift", region=region.number, call=region.calls, **dataclasses.asdict(row))
+        if wrong:
+            self.found += 1
+            path = self._write(region, taken)
+            rows = [dataclasses.asdict(row) for row in wrong]
+            self.event("diverged", region=region.number, call=region.calls, case=str(path), rows=rows)
+        else:
+            self.event("checked", region=region.number, call=region.calls)
+
+    def _defer(self, region: Region, taken: snapshot.Snapshot) -> None:
+        """A region that draws random numbers can be compared only where eager and compiled draw the same: in a worker."""
+        if not region.random:
+            region.random = True
+            self.event("deferred", region=region.number, call=region.calls, case=str(self._write(region, taken)))
+
+    # --- writing down -------------------------------------------------------------------------------------------------
+
+    def _snapshot(self, region: Region, args: Sequence[Any]) -> snapshot.Snapshot:
+        assert region.converted is not None
+        settings = snapshot.current_settings(region.how, self._name_of, backward=_wants_backward(args))
+        return snapshot.take(region.converted, args, settings)
+
+    def _name_of(self, value: object) -> str | None:
+        return preludes.expression_for(value, self._globals)
+
+    def _write(self, region: Region, taken: snapshot.Snapshot) -> Path:
+        assert region.converted is not None
+        wanted = _constants(taken.settings)
+        text = ""
+        if self._source and (wanted or region.converted.namespaces):
+            text = preludes.prelude(self._source, wanted, namespaces=region.converted.namespaces)
+        case = taken.case(self.watch.folder / "store", text)
+        path = self.watch.folder / "regions" / f"{region.number}.case"
+        cases.save(case, path)
+        return path
+
+
+def _constants(settings: cases.Settings) -> set[str]:
+    """Top-level names that a setting refers to."""
+    values = [settings.backend, *(value for _, value in settings.options), *(value for _, _, value in settings.config)]
+    texts = [value.text for value in values if isinstance(value, Const)]
+    return {text.split(".")[0].split("(")[0] for text in texts if not text.startswith("torch.")}
+
+
+def _wants_backward(args: Sequence[Any]) -> bool:
+    return torch.is_grad_enabled() and any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
+
+
+def _placeholders(taken: snapshot.Snapshot) -> tuple[Any, ...]:
+    """Inputs that carry layout facts only; enough for naming results and finding who wants a gradient."""
+    return tuple(
+        cases.Input(param.name, meta, cases.Recipe("zeros"))
+        if isinstance(meta, cases.TensorMeta)
+        else cases.ScalarInput(param.name, meta)
+        for param, meta in zip(taken.converted.params, taken.metas, strict=True)
+    )
+
+
+def _eager_and_reference(
+    case: cases.Case, taken: snapshot.Snapshot, precision: str
+) -> tuple[worker.Run, worker.Run | None, bool]:
+    pair = worker.lockstep(case, taken.values, precision, wants_reference=precision != "none")
+    return worker.Run(pair.low, pair.steps.eager, pair.low_grads), worker.reference_run(pair), pair.steps.random
+
+
+def _compare_gradients(
+    case: cases.Case, taken: snapshot.Snapshot, compiled: Callable[..., Any], args: Sequence[Any], watch: Watch
+) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    """Run the compiled region once more on copies of its inputs, with a backward of our own."""
+    values, placed = taken.values(), list(args)
+    for param, value in zip(taken.converted.params, values, strict=True):
+        if param.source is not None:
+            placed[param.source] = value
+    result = compiled(*placed)
+    outputs = tuple(result) if isinstance(result, list | tuple) else (result,)
+    pair = worker.lockstep(case, taken.values, watch.reference, wants_reference=watch.reference != "none")
+    with replay.seeded(case):
+        flows = [worker.cotangent(case, root) for root in worker.differentiable(pair.steps.eager)]
+    ours = worker.Run(values, outputs, worker.gradients(case, values, outputs, flows))
+    eager = worker.Run(pair.low, pair.steps.eager, pair.low_grads)
+    return worker.compare_runs(case, ours, eager, worker.reference_run(pair), watch.tolerance)

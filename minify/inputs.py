@@ -1,0 +1,169 @@
+"""Inputs as Python text: `make_inputs()` builds every input of a case with its exact layout, flags and sharing.
+
+The worker runs this text and the repro prints it, so that what was tested is what a user gets. Real data enters as
+`recorded["name"]`, which the worker fills in; a repro that is to stand alone has none left.
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import libcst as cst
+
+from minify import render
+from minify.case import (
+    Case,
+    Input,
+    Recipe,
+    ScalarInput,
+    TensorMeta,
+    contiguous_stride,
+    is_contiguous,
+    numel,
+    tensor_inputs,
+)
+
+_SEEDED = ("rand", "randn", "randint")
+_NO_RANDN = ("float8", "bits", "uint16", "uint32", "uint64")
+
+
+def groups(case: Case) -> dict[int, tuple[Input, ...]]:
+    """Inputs by the storage they lie in, in order of first appearance."""
+    found: dict[int, tuple[Input, ...]] = {}
+    for item in tensor_inputs(case):
+        found[item.meta.storage] = (*found.get(item.meta.storage, ()), item)
+    return found
+
+
+def needs_seed(case: Case) -> bool:
+    return any(isinstance(item.value, Recipe) and item.value.kind in _SEEDED for item in tensor_inputs(case))
+
+
+def make_inputs(case: Case) -> cst.FunctionDef:
+    """`def make_inputs(): ...` returning the tuple of inputs in the order of the graph's parameters."""
+    lines = [f"torch.manual_seed({case.settings.seed})"] if needs_seed(case) else []
+    shared = {number: members for number, members in groups(case).items() if len(members) > 1}
+    for number, members in shared.items():
+        lines.append(f"storage{number} = {_storage(members[0])}")
+    for item in case.inputs:
+        if isinstance(item, ScalarInput):
+            lines.append(f"{item.name} = {render.literal(item.value)}")
+        elif item.meta.storage in shared:
+            lines.append(f"{item.name} = {_flagged(item, _view_of(item, shared[item.meta.storage][0]))}")
+        else:
+            lines.append(f"{item.name} = {_flagged(item, own_storage(item))}")
+        if isinstance(item, Input) and item.dynamic_dims:
+            lines += [f"torch._dynamo.mark_dynamic({item.name}, {dim})" for dim in item.dynamic_dims]
+    names = "".join(f"{item.name}, " for item in case.inputs)
+    lines.append(f"return ({names.rstrip(' ') if len(case.inputs) == 1 else names.removesuffix(', ')})")
+    body = cst.IndentedBlock([cst.parse_statement(line) for line in lines])
+    return cst.FunctionDef(cst.Name("make_inputs"), cst.Parameters(), body)
+
+
+def own_storage(item: Input) -> str:
+    """Text of a tensor with the layout of `item`, alone in its storage."""
+    meta, value = item.meta, item.value
+    if "zerotensor" in meta.flags:
+        shape = render.text_of(meta.shape)
+        return f"torch._efficientzerotensor({shape}{_keywords(meta)})"
+    if not isinstance(value, Recipe):
+        return f'recorded["{item.name}"]'
+    if is_contiguous(meta):
+        return fill(value, meta.shape, meta)
+    return _permuted(value, meta) or _expanded(value, meta) or _strided(fill(value, (meta.storage_size,), meta), meta)
+
+
+def fill(value: Recipe, shape: tuple[int, ...], meta: TensorMeta) -> str:
+    """Text of a row-major tensor of `shape` whose elements in memory order are those of `value`."""
+    dims, keywords = render.text_of(shape), _keywords(meta)
+    if value.kind in ("randn", "rand") and meta.dtype.startswith(_NO_RANDN):
+        plain = "" if meta.device == "cpu" else f', device="{meta.device}"'
+        return f"torch.{value.kind}({dims}{plain}).to(torch.{meta.dtype})"
+    if value.kind in ("zeros", "ones", "rand", "randn"):
+        return f"torch.{value.kind}({dims}{keywords})"
+    if value.kind == "full":
+        explicit = keywords or f", dtype=torch.{meta.dtype}"
+        return f"torch.full({dims}, {render.literal(value.args[0])}{explicit})"
+    if value.kind == "arange":
+        explicit = "" if meta.dtype == "int64" else f", dtype=torch.{meta.dtype}"
+        device = "" if meta.device == "cpu" else f', device="{meta.device}"'
+        flat = f"torch.arange({numel(shape)}{explicit}{device})"
+        return flat if len(shape) == 1 else f"{flat}.reshape({dims})"
+    if value.kind == "randint":
+        explicit = "" if meta.dtype == "int64" else f", dtype=torch.{meta.dtype}"
+        device = "" if meta.device == "cpu" else f', device="{meta.device}"'
+        return f"torch.randint({value.args[0]}, {value.args[1]}, {dims}{explicit}{device})"
+    if value.kind == "literal":
+        return _literal(value, shape, meta)
+    raise ValueError(f"no recipe called {value.kind}")
+
+
+def _literal(value: Recipe, shape: tuple[int, ...], meta: TensorMeta) -> str:
+    explicit = f", dtype=torch.{meta.dtype}"
+    explicit += "" if meta.device == "cpu" else f', device="{meta.device}"'
+    if len(shape) == 0:
+        return f"torch.tensor({render.literal(value.args[0])}{explicit})"
+    flat = f"torch.tensor([{', '.join(render.literal(element) for element in value.args)}]{explicit})"
+    return flat if len(shape) == 1 else f"{flat}.reshape({render.text_of(shape)})"
+
+
+def _keywords(meta: TensorMeta) -> str:
+    dtype = "" if meta.dtype == "float32" else f", dtype=torch.{meta.dtype}"
+    return dtype + ("" if meta.device == "cpu" else f', device="{meta.device}"')
+
+
+def _permuted(value: Recipe, meta: TensorMeta) -> str:
+    """A dense tensor with its dims in another order, "" where the layout is none."""
+    if meta.offset or len(meta.shape) > 6 or meta.storage_size != numel(meta.shape):
+        return ""
+    order = sorted(range(len(meta.shape)), key=lambda dim: (-meta.stride[dim], dim))
+    candidates = [tuple(order)] if len(meta.shape) > 3 else [tuple(order), *itertools.permutations(range(len(meta.shape)))]
+    for candidate in candidates:
+        shape = tuple(meta.shape[dim] for dim in candidate)
+        dense = contiguous_stride(shape)
+        back = tuple(candidate.index(dim) for dim in range(len(candidate)))
+        if tuple(dense[position] for position in back) == meta.stride:
+            view = ".t()" if back == (1, 0) else f".permute({render.text_of(back)})"
+            return fill(value, shape, meta) + view
+    return ""
+
+
+def _expanded(value: Recipe, meta: TensorMeta) -> str:
+    """A row-major tensor expanded along the dims of stride 0, "" where the layout is none."""
+    kept = tuple(1 if step == 0 else size for size, step in zip(meta.shape, meta.stride, strict=True))
+    dense = contiguous_stride(kept)
+    expanded = tuple(0 if step == 0 else dense[dim] for dim, step in enumerate(meta.stride))
+    if meta.offset or 0 not in meta.stride or expanded != meta.stride or meta.storage_size != numel(kept):
+        return ""
+    return f"{fill(value, kept, meta)}.expand({render.text_of(meta.shape)})"
+
+
+def _strided(storage: str, meta: TensorMeta) -> str:
+    offset = f", {meta.offset}" if meta.offset else ""
+    return f"torch.as_strided({storage}, {render.text_of(meta.shape)}, {render.text_of(meta.stride)}{offset})"
+
+
+def _storage(owner: Input) -> str:
+    if isinstance(owner.value, Recipe):
+        return fill(owner.value, (owner.meta.storage_size,), owner.meta)
+    return f'recorded["{owner.name}"]'
+
+
+def _view_of(item: Input, owner: Input) -> str:
+    storage = f"storage{item.meta.storage}"
+    if item.meta.dtype != owner.meta.dtype:
+        storage += f".view(torch.{item.meta.dtype})"
+    return _strided(storage, item.meta)
+
+
+def _flagged(item: Input, built: str) -> str:
+    if "conj" in item.meta.flags:
+        built += ".conj()"
+    if "neg" in item.meta.flags:
+        built = f"torch._neg_view({built})"
+    if "parameter" in item.meta.flags:
+        gradient = "" if item.meta.requires_grad else ", requires_grad=False"
+        return f"torch.nn.Parameter({built}{gradient})"
+    if item.meta.requires_grad:
+        built += ".requires_grad_()"
+    return f"{built}.clone()" if "nonleaf" in item.meta.flags else built

@@ -1,0 +1,259 @@
+"""Bring a case to life in this process: its functions, its inputs (fresh on each call) and its settings.
+
+Owns the way back from data to running Python. Compiles nothing; `worker` does.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from minify import inputs as input_text
+from minify import interpret, render, store, torch_internals
+from minify.case import (
+    Arg,
+    Case,
+    Derived,
+    Graph,
+    Input,
+    Op,
+    Recipe,
+    Recorded,
+    ScalarInput,
+    TensorMeta,
+    op_refs,
+    tensor_inputs,
+)
+
+
+class Values:
+    """Real data by input name, a fresh copy with the recorded layout on each look-up (in-place ops must not leak)."""
+
+    def __init__(self, sources: Mapping[str, Callable[[], torch.Tensor]]) -> None:
+        self._sources = sources
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return self._sources[name]()
+
+
+@dataclasses.dataclass(frozen=True)
+class Replay:
+    """A case ready to run: `fn` is the program, `make_inputs()` its inputs, `scope` the module both live in."""
+
+    case: Case
+    fn: Callable[..., Any]
+    make_inputs: Callable[[], tuple[Any, ...]]
+    scope: dict[str, Any]
+
+    def python(self, arg: Arg) -> Any:
+        """The Python value of a setting; a `Const` may name something in the prelude."""
+        return interpret.map_arg_values(arg, lambda text: eval(text, self.scope))
+
+
+def replay(case: Case, root: Path) -> Replay:
+    """Load a case. `root` is the store its recorded values are in. Raises whatever the prelude or an input raises."""
+    scope = interpret.namespace()
+    scope["__name__"] = "minify_replay"
+    if case.program.prelude:
+        exec(compile(case.program.prelude, "<prelude>", "exec"), scope)
+    scope["recorded"] = Values(_sources(case, root))
+    source = render.text([render.function(case.graph, "fn"), input_text.make_inputs(case)])
+    exec(compile(source, "<case>", "exec"), scope)
+    return Replay(case, scope["fn"], scope["make_inputs"], scope)
+
+
+# --- recorded values ---------------------------------------------------------------------------------------------------
+
+
+def _sources(case: Case, root: Path) -> dict[str, Callable[[], torch.Tensor]]:
+    shared = {members[0].name for members in input_text.groups(case).values() if len(members) > 1}
+    derived = _derive(case, root)
+    found: dict[str, Callable[[], torch.Tensor]] = {}
+    for item in tensor_inputs(case):
+        if isinstance(item.value, Recorded):
+            storage = store.load_storage(root, item.value.digest).to(item.meta.device)
+        elif isinstance(item.value, Derived) and item.name in derived:
+            storage = derived[item.name]
+        else:
+            continue
+        if item.name in shared:
+            found[item.name] = storage.clone
+        else:
+            found[item.name] = functools.partial(lay_out, storage, item)
+    return found
+
+
+def lay_out(storage: torch.Tensor, item: Input) -> torch.Tensor:
+    """A tensor with exactly the layout of `item`, alone in fresh memory, its elements taken from recorded `storage`."""
+    meta, value = item.meta, item.value
+    window = value.window if isinstance(value, Recorded) else None
+    if window is None:
+        return torch.as_strided(storage.clone(), meta.shape, meta.stride, meta.offset)
+    fresh = torch.zeros(meta.storage_size, dtype=storage.dtype, device=storage.device)
+    target = torch.as_strided(fresh, meta.shape, meta.stride, meta.offset)
+    source = torch.as_strided(storage, window.shape, window.stride, window.offset)
+    for dim, step in enumerate(meta.stride):  # an expanded dim holds one row only, and cannot be written through
+        if step == 0 and meta.shape[dim] > 1:
+            target, source = target.narrow(dim, 0, 1), source.narrow(dim, 0, 1)
+    target.copy_(source)
+    return torch.as_strided(fresh, meta.shape, meta.stride, meta.offset)
+
+
+def _derive(case: Case, root: Path) -> dict[str, torch.Tensor]:
+    """Storages of the inputs that are values of a base case, from one eager run of it."""
+    wanted: dict[str, dict[str, str]] = {}
+    for item in tensor_inputs(case):
+        if isinstance(item.value, Derived):
+            wanted.setdefault(item.value.base, {})[item.value.name] = item.name
+    found: dict[str, torch.Tensor] = {}
+    for base, names in wanted.items():
+        found.update(_values_of(store.load_base(root, base), root, names, case.graph))
+    return found
+
+
+def _values_of(base: Case, root: Path, names: dict[str, str], candidate: Graph) -> dict[str, torch.Tensor]:
+    """Run `base` eagerly and copy the storage of each value in `names` just before the candidate's first reader of it
+    would run (an op in between may have written to it), or as soon as it exists where the base has no such reader."""
+    base_ops = {op.name for op in base.graph.ops}
+    due: dict[str, list[str]] = {}
+    for name, as_input in names.items():
+        readers = [op.name for op in candidate.ops if as_input in op_refs(op) and op.name in base_ops]
+        due.setdefault(readers[0] if readers else f"after {name}", []).append(name)
+    copies: dict[str, torch.Tensor] = {}
+    previous: list[str] = []
+
+    def take(wanted: list[str], env: interpret.Env) -> None:
+        for name in wanted:
+            copies[names[name]] = store.storage_of(env[name]).clone()
+
+    def before(op: Op | None, env: interpret.Env) -> None:
+        while previous:
+            take(due.get(f"after {previous.pop()}", []), env)
+        if op is not None:
+            take([name for name in due.get(op.name, []) if name in env], env)
+            previous.append(op.name)
+
+    live = replay(base, root)
+    keep = set(names)
+    with applied(live), seeded(base):
+        interpret.run(base.graph, live.make_inputs(), before=before, keep=keep)
+    return copies
+
+
+def materialised(case: Case, root: Path) -> Case:
+    """`case` with every derived value written to the store and its range noted, so that it stands without its base."""
+    shared = {number for number, members in input_text.groups(case).items() if len(members) > 1}
+    derived = _derive(case, root)
+    inputs: list[Input | ScalarInput] = []
+    for item in case.inputs:
+        if isinstance(item, Input) and isinstance(item.value, Derived) and item.name in derived:
+            value = recorded(derived[item.name], item.meta, root, shared=item.meta.storage in shared)
+            inputs.append(dataclasses.replace(item, value=value))
+        else:
+            inputs.append(item)
+    return dataclasses.replace(case, inputs=tuple(inputs))
+
+
+def recorded(storage: torch.Tensor, meta: TensorMeta, root: Path, *, shared: bool) -> Recorded:
+    """Save a storage and describe the part of it that an input with layout `meta` shows."""
+    from minify.case import Window
+
+    digest = store.save_storage(root, storage)
+    window = None if shared else Window(meta.shape, meta.stride, meta.offset)
+    low, high = value_range(torch.as_strided(storage, meta.shape, meta.stride, meta.offset))
+    return Recorded(digest, window, low, high)
+
+
+def value_range(tensor: torch.Tensor) -> tuple[float | None, float | None]:
+    """Smallest and largest element, (None, None) for complex and empty tensors; NaN wins as torch has it."""
+    if tensor.numel() == 0 or tensor.is_complex():
+        return None, None
+    wide = tensor.to(torch.float64) if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.to(torch.int64)
+    return float(wide.min()), float(wide.max())
+
+
+# --- settings -----------------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def applied(live: Replay) -> Iterator[None]:
+    """The case's grad mode, autocast, switches and compiler configs; everything is put back on leaving."""
+    settings = live.case.settings
+    with contextlib.ExitStack() as stack:
+        configs = [(module, key, live.python(value)) for module, key, value in settings.config]
+        stack.enter_context(torch_internals.config_patch(configs))
+        for name, value in settings.switches:
+            stack.enter_context(switched(name, live.python(value)))
+        if settings.grad_mode == "inference":
+            stack.enter_context(torch.inference_mode())
+        else:
+            stack.enter_context(torch.set_grad_enabled(settings.grad_mode == "grad"))
+        for device, dtype in settings.autocast:
+            stack.enter_context(torch.autocast(device, dtype=getattr(torch, dtype)))
+        yield
+
+
+_SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
+    "deterministic": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    "matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    "cudnn_allow_tf32": (
+        lambda: torch.backends.cudnn.allow_tf32,
+        lambda value: setattr(torch.backends.cudnn, "allow_tf32", value),
+    ),
+}
+_SWITCH_DEFAULTS: dict[str, Any] = {
+    "default_dtype": torch.float32,
+    "deterministic": False,
+    "matmul_precision": "highest",
+    "cudnn_allow_tf32": True,
+}
+SWITCH_STATEMENTS = {
+    "default_dtype": "torch.set_default_dtype({})",
+    "deterministic": "torch.use_deterministic_algorithms({})",
+    "matmul_precision": "torch.set_float32_matmul_precision({})",
+    "cudnn_allow_tf32": "torch.backends.cudnn.allow_tf32 = {}",
+}
+
+
+def switch_changes() -> dict[str, Any]:
+    """Global switches that differ from torch's defaults now. A switch torch refuses to read is left out."""
+    found = {}
+    for name, (read, _) in _SWITCHES.items():
+        with contextlib.suppress(RuntimeError):
+            if read() != _SWITCH_DEFAULTS[name]:
+                found[name] = read()
+    return found
+
+
+@contextlib.contextmanager
+def switched(name: str, value: Any) -> Iterator[None]:
+    """One global switch set, and set back."""
+    read, write = _SWITCHES[name]
+    before = read()
+    write(value)
+    try:
+        yield
+    finally:
+        write(before)
+
+
+@contextlib.contextmanager
+def seeded(case: Case) -> Iterator[None]:
+    """Random generators reseeded for a run, and their state given back."""
+    state = interpret.random_state()
+    torch.manual_seed(case.settings.seed)
+    try:
+        yield
+    finally:
+        interpret.restore_random(state)
+
+
+def is_recipe_only(case: Case) -> bool:
+    return all(isinstance(item.value, Recipe) for item in tensor_inputs(case))

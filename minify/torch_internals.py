@@ -1,0 +1,318 @@
+"""The only file that touches torch's private parts (`torch._*`), so that a new torch release is mended here.
+
+Seen to work on torch 2.11 and 2.13; each access says what it falls back to where a release lacks it.
+Lowest layer: imports nothing of minify.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import math
+import operator
+import re
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+import torch._dynamo
+import torch._functorch.config
+import torch._inductor.config
+from torch.overrides import TorchFunctionMode
+
+CONFIG_MODULES = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
+# Settings of a process, not of a program: they never travel with a case.
+_PROCESS_KEYS = ("cache", "compile_threads", "worker_", "debug_dir", "log", "repro_", "trace.", "pgo", "remote", "subproc")
+GraphCompiler = Callable[..., Any]
+
+
+# --- names of functions -------------------------------------------------------------------------------------------
+
+_NAMESPACES: tuple[tuple[str, Any], ...] = (
+    ("torch", torch),
+    ("torch.nn.functional", torch.nn.functional),
+    ("torch.special", torch.special),
+    ("torch.linalg", torch.linalg),
+    ("torch.fft", torch.fft),
+    ("torch.sparse", torch.sparse),
+    ("torch.nested", torch.nested),
+    ("torch.nn.attention.flex_attention", importlib.import_module("torch.nn.attention.flex_attention")),
+    ("operator", operator),
+    ("math", math),
+)
+_ALIASES = {
+    "torch._C._set_grad_enabled": "torch.set_grad_enabled",
+    "_operator": "operator",
+}
+
+
+@functools.cache
+def _public_names() -> dict[int, str]:
+    names: dict[int, str] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for prefix, module in _NAMESPACES:
+            for name in dir(module):
+                value = getattr(module, name, None)
+                private = name.startswith("_") and not name.startswith("_foreach_")
+                if callable(value) and not private and not isinstance(value, type):
+                    names.setdefault(id(value), f"{prefix}.{name}")
+    return names
+
+
+def function_name(function: Any) -> str:
+    """The dotted name under which `resolve` finds `function` again, public where there is one. Raises ValueError if none does."""
+    if isinstance(function, torch._ops.OpOverload):
+        return f"torch.ops.{function.namespace}.{function._schema.name.split('::')[1]}.{function._overloadname}"
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        return f"torch.ops.{str(function).replace('.', '.')}"
+    if isinstance(function, torch._ops.HigherOrderOperator):
+        return "torch.cond" if function.name() == "cond" else f"torch.ops.higher_order.{function.name()}"
+    known = _public_names().get(id(function))
+    if known:
+        return known
+    module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    owner = getattr(function, "__self__", None)
+    if module is None and isinstance(owner, types.ModuleType):
+        module = owner.__name__
+    dotted = f"{_ALIASES.get(module or '', module)}.{qualname}"
+    dotted = _ALIASES.get(dotted, dotted)
+    with contextlib.suppress(AttributeError, ImportError, ValueError):
+        if resolve(dotted) is function or dotted in _ALIASES.values():
+            return dotted
+    raise ValueError(f"no importable name for {function!r}")
+
+
+@functools.cache
+def resolve(target: str) -> Callable[..., Any]:
+    """The function behind a dotted name. Raises AttributeError or ImportError where torch has no such thing."""
+    parts = target.split(".")
+    for cut in range(len(parts) - 1, 0, -1):
+        try:
+            found: Any = importlib.import_module(".".join(parts[:cut]))
+        except ImportError:
+            continue
+        for part in parts[cut:]:
+            found = getattr(found, part)
+        if not callable(found):
+            raise AttributeError(f"{target} is not callable")
+        return found  # type: ignore[no-any-return]
+    raise ImportError(f"no module holds {target}")
+
+
+# --- configs and global switches ------------------------------------------------------------------------------------
+
+
+def config_changes() -> list[tuple[str, str, Any]]:
+    """(module, key, value) for every compiler config whose value is not its default; settings of the process left out."""
+    changes = []
+    for name in CONFIG_MODULES:
+        module = importlib.import_module(name)
+        for key in sorted(module._config):
+            if any(mark in key for mark in _PROCESS_KEYS):
+                continue
+            with warnings.catch_warnings(), contextlib.suppress(AttributeError):
+                warnings.simplefilter("ignore")
+                value, default = getattr(module, key), module._config[key].default
+                if module._config[key].alias is None and not module._is_default(key) and value != default:
+                    changes.append((name, key, value))
+    return changes
+
+
+@contextlib.contextmanager
+def config_patch(changes: list[tuple[str, str, Any]]) -> Iterator[None]:
+    """Apply config changes and take all of them back. A key this torch does not know raises AttributeError."""
+    with contextlib.ExitStack() as stack:
+        for name, key, value in changes:
+            stack.enter_context(importlib.import_module(name).patch({key: value}))
+        yield
+
+
+def inductor_option_names() -> frozenset[str]:
+    """Keys that `torch.compile(options=...)` takes."""
+    return frozenset(torch._inductor.config.get_config_copy())
+
+
+def no_caches() -> contextlib.AbstractContextManager[None]:
+    """Inductor and AOTAutograd compile anew: a candidate must never be answered from another one's cache."""
+    changes: list[tuple[str, str, Any]] = []
+    for name, key, value in (
+        ("torch._inductor.config", "force_disable_caches", True),
+        ("torch._inductor.config", "compile_threads", 1),
+        ("torch._dynamo.config", "automatic_dynamic_local_pgo", False),
+        ("torch._dynamo.config", "recompile_limit", 64),
+    ):
+        if key in importlib.import_module(name)._config:
+            changes.append((name, key, value))
+    return config_patch(changes)
+
+
+def fallback_random() -> contextlib.AbstractContextManager[None]:
+    """Compiled code draws the same random numbers as eager, so that dropout can be compared at all."""
+    return config_patch([("torch._inductor.config", "fallback_random", True)])
+
+
+def reset_compiler() -> None:
+    """Forget every compiled frame, guard and automatic-dynamic shape; a must between candidates."""
+    torch._dynamo.reset()
+
+
+def known_backends() -> tuple[str, ...]:
+    """Names that `torch.compile(backend=...)` takes, debugging backends included."""
+    return tuple(torch._dynamo.list_backends(exclude_tags=()))
+
+
+# --- watching what a script compiles ---------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def watched_compiles(wrap: Callable[[GraphCompiler, dict[str, Any]], GraphCompiler]) -> Iterator[None]:
+    """Let `wrap(compiler, how)` stand in for the graph compiler of every `torch.compile` made meanwhile.
+
+    `how` has `backend` (as given), `mode`, `options`, `dynamic` as far as they are known."""
+    from torch._dynamo import eval_frame
+
+    original, compile_ = eval_frame.get_compiler_fn, torch.compile
+    pending: list[dict[str, Any]] = []
+
+    def get_compiler_fn(compiler: Any) -> Any:
+        how = dict(pending[-1]) if pending else {"backend": compiler}
+        if not pending and hasattr(compiler, "compiler_name") and hasattr(compiler, "config"):
+            how = {"backend": compiler.compiler_name, "options": dict(compiler.config)}
+        inner = original(compiler)
+        return _keep_identity(wrap(inner, how), inner)
+
+    @functools.wraps(compile_)
+    def compile_and_note(*args: Any, **kwargs: Any) -> Any:
+        if not args and "model" not in kwargs:  # the decorator form calls back with the function
+            return lambda model: compile_and_note(model, **kwargs)
+        names = ("model", "fullgraph", "dynamic", "backend", "mode", "options")
+        pending.append({key: kwargs[key] for key in names[1:] if key in kwargs})
+        try:
+            return compile_(*args, **kwargs)
+        finally:
+            pending.pop()
+
+    eval_frame.get_compiler_fn, torch.compile = get_compiler_fn, compile_and_note
+    try:
+        yield
+    finally:
+        eval_frame.get_compiler_fn, torch.compile = original, compile_
+
+
+def _keep_identity(outer: Any, inner: Any) -> Any:
+    for name in ("_torchdynamo_orig_backend", "get_compiler_config", "__name__", "compiler_name"):
+        if hasattr(inner, name):
+            setattr(outer, name, getattr(inner, name))
+    return outer
+
+
+def shape_symbol(value: Any) -> str:
+    """The text of a symbolic int (`s77`), "" for a plain one or one whose value is already fixed."""
+    if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
+        return ""
+    expression = value.node.expr
+    return "" if expression.is_number else str(expression)
+
+
+def hint(value: Any) -> Any:
+    """The number a symbolic value stands for in this run."""
+    return value.node.hint if isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool) else value
+
+
+def placeholder_example(node: torch.fx.Node) -> Any:
+    """The fake tensor or symbolic number Dynamo keeps for a graph input, None if it has none."""
+    return node.meta.get("example_value", node.meta.get("val"))
+
+
+# --- tensors ----------------------------------------------------------------------------------------------------------
+
+
+def is_zerotensor(tensor: torch.Tensor) -> bool:
+    return bool(tensor._is_zerotensor())
+
+
+def zerotensor(shape: tuple[int, ...], dtype: torch.dtype, device: str) -> torch.Tensor:
+    """The zero that autograd keeps without memory."""
+    return torch._efficientzerotensor(shape, dtype=dtype, device=device)
+
+
+def neg_view(tensor: torch.Tensor) -> torch.Tensor:
+    """The same memory read with the opposite sign, or, of such a view, the memory as it is."""
+    return torch._neg_view(tensor)
+
+
+def storage_key(tensor: torch.Tensor) -> int:
+    """Equal for two tensors exactly when they lie in the same live memory."""
+    return int(tensor.untyped_storage()._cdata)
+
+
+def grad_mode() -> str:
+    if torch.is_inference_mode_enabled():
+        return "inference"
+    return "grad" if torch.is_grad_enabled() else "no_grad"
+
+
+def functional_guard() -> bool:
+    """Whether a functorch transform (vmap, grad) is active, in which case results must not be touched from outside."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+class NoDispatch(TorchFunctionMode):
+    """Shields our own bookkeeping from torch-function modes the user has installed (a default device, say)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+# --- crashes ----------------------------------------------------------------------------------------------------------
+
+_COMPILER_PATHS = ("torch/_inductor", "torch/_dynamo", "torch/_functorch", "torch/fx", "torch/_subclasses", "torch/_decomp",
+                   "torch/_refs", "torch/_prims", "torch/_higher_order_ops", "torch/_meta_registrations", "torch/utils/_sympy",
+                   "triton/")  # fmt: skip
+_PLUMBING = re.compile(r"(__call__|_fn|inner|wrapper|wrapped|compile_wrapper|_compile_to_module|__torch_dispatch__|result)$")
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The exception that started it, under torch's wrappers (BackendCompilerFailed, InductorError, LoweringException)."""
+    seen = {id(error)}
+    while True:
+        inner = getattr(error, "inner_exception", None) or error.__cause__
+        if not isinstance(inner, BaseException) or id(inner) in seen:
+            return error
+        seen.add(id(inner))
+        error = inner
+
+
+def compiler_frame(error: BaseException) -> str:
+    """`file.py:function` of the innermost frame that lies in torch's compiler, "" if none does."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        path = code.co_filename.replace("\\", "/")
+        if any(mark in path for mark in _COMPILER_PATHS) and not _PLUMBING.search(code.co_name):
+            found = f"{path.rsplit('/', 1)[-1]}:{code.co_name}"
+        trace = trace.tb_next
+    return found
+
+
+# --- fake tensors -----------------------------------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def fake_mode() -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
+    """Run on shapes alone; yields a function that turns a real tensor into a fake one."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        yield mode.from_tensor
+
+
+def data_dependent(error: BaseException) -> bool:
+    """Whether shape propagation gave up because it needs real data (then it proves nothing)."""
+    name = type(error).__name__
+    return "DataDependent" in name or "DynamicOutputShape" in name or isinstance(error, NotImplementedError)
