@@ -4,8 +4,8 @@ Owns the strategy of design §5 step 3 and nothing else: items are any hashable 
 `Tester` answers whether the program of just some of them still fails. Knows nothing of torch, cases, oracles, budgets.
 
 Two promises hold whatever the tester answers, monotone or not. Sound: what is returned was confirmed failing (the whole
-set counts as confirmed). Frugal: no set is asked twice, the empty set and the whole set never. A tester that raises
-`Stopped` ends the search at once; it saw every success, so its owner already holds the best set so far.
+set counts as confirmed). Frugal: no set is asked twice, the empty set never, nor the whole by `localise`. A tester that
+raises `Stopped` ends the search at once; it saw every success, so its owner already holds the best set so far.
 
 Repeated bisection rather than QuickXplain, by measure (`scripts/simulate_search.py`): it asks up to 15 % less for
 items far apart, and at most 3 % more elsewhere.
