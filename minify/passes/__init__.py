@@ -10,12 +10,20 @@ from minify.passes.contract import Pass, Site
 from minify.passes.cut_ops import CUT_OPS
 from minify.passes.drop_inputs import DROP_INPUTS
 from minify.passes.drop_outputs import DROP_OUTPUTS
+from minify.passes.idiomatic_calls import IDIOMATIC_CALLS
+from minify.passes.shrink_dims import SHRINK_DIMS
+from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
+from minify.passes.simplify_values import SIMPLIFY_VALUES
 
 PASSES: tuple[Pass, ...] = (
     DROP_OUTPUTS,
     BYPASS,
     CUT_OPS,
     DROP_INPUTS,
+    SIMPLIFY_SETTINGS,
+    SHRINK_DIMS,
+    SIMPLIFY_VALUES,
+    IDIOMATIC_CALLS,
 )
 
 __all__ = ["PASSES", "Pass", "Site"]
