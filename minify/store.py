@@ -8,15 +8,19 @@ from __future__ import annotations
 import hashlib
 import io
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from minify import case as cases
 from minify.case import Case
 
+if TYPE_CHECKING:  # the process that only keeps bases never needs torch
+    import torch
+
 
 def storage_of(tensor: torch.Tensor) -> torch.Tensor:
     """All elements of the memory `tensor` lies in, as a 1-D tensor of its dtype (no copy)."""
+    import torch
+
     size = tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
     bare = tensor.detach()
     return torch.as_strided(bare, (size,), (1,), 0)
@@ -24,6 +28,8 @@ def storage_of(tensor: torch.Tensor) -> torch.Tensor:
 
 def save_storage(root: Path, storage: torch.Tensor) -> str:
     """Write a 1-D tensor and return its digest. Raises OSError (a full disk)."""
+    import torch
+
     flat = storage.detach().cpu().contiguous()
     raw = flat.view(torch.uint8) if flat.numel() else flat.to(torch.uint8)
     content = hashlib.sha256(str(flat.dtype).encode())
@@ -40,6 +46,8 @@ def save_storage(root: Path, storage: torch.Tensor) -> str:
 
 def load_storage(root: Path, digest: str) -> torch.Tensor:
     """The 1-D CPU tensor saved under `digest`; read-only by contract (it may be a map of the file)."""
+    import torch
+
     return torch.load(root / "values" / f"{digest}.pt", map_location="cpu", weights_only=True)  # type: ignore[no-any-return]
 
 

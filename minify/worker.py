@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import faulthandler
 import re
 import sys
 import time
@@ -31,7 +32,9 @@ _HIGH = ("float32", "complex64", "float64", "complex128")
 def main() -> None:
     """Serve until the parent hangs up."""
     link = channel.connect(sys.argv[-1])
+    faulthandler.enable()
     warnings.simplefilter("ignore")
+    torch_internals.warm_up()
     while (question := link.receive()) is not None:
         try:
             link.answer(answer(question, link.phase))

@@ -59,9 +59,9 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
     tolerance = compare.Tolerance(plan.rtol, plan.atol)
     watch = Watch(plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call)
     watcher = Watcher(watch, module.__dict__, source)
-    if plan.device:
-        torch.set_default_device(plan.device)
     try:
+        if plan.device:
+            torch.set_default_device(plan.device)
         code = compile(source, plan.script, "exec", dont_inherit=True)
         with torch_internals.watched_compiles(watcher.wrap):
             exec(code, module.__dict__)

@@ -243,7 +243,7 @@ def _eager_and_reference(
     case: cases.Case, taken: snapshot.Snapshot, precision: str
 ) -> tuple[worker.Run, worker.Run | None, bool]:
     pair = worker.lockstep(case, taken.values, precision, wants_reference=precision != "none")
-    return worker.Run(pair.low, pair.steps.eager, pair.low_grads), worker.reference_run(pair), pair.steps.random
+    return worker.Run(pair.low, pair.steps.eager, {}), worker.reference_run(pair), pair.steps.random
 
 
 def _compare_gradients(

@@ -1,0 +1,40 @@
+"""`minify`: shrink a program that torch.compile gets wrong, or crashes on, to a standalone repro.
+
+The names below are the public API. Importing this package imports no torch; the first use of a name that needs it does.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from minify.case import Case
+from minify.errors import MinifyError, NoFailure, PassBug, Unstable, UsageError, WorkerBug
+from minify.verdict import Outcome, Signature, Verdict
+
+if TYPE_CHECKING:
+    from minify.compare import Tolerance
+    from minify.pipeline import Report
+
+__all__ = [
+    "Case",
+    "MinifyError",
+    "NoFailure",
+    "Outcome",
+    "PassBug",
+    "Report",
+    "Signature",
+    "Tolerance",
+    "Unstable",
+    "UsageError",
+    "Verdict",
+    "WorkerBug",
+]
+_LAZY = {"Tolerance": "minify.compare", "Report": "minify.report"}
+
+
+def __getattr__(name: str) -> Any:
+    import importlib
+
+    if name in _LAZY:
+        return getattr(importlib.import_module(_LAZY[name]), name)
+    raise AttributeError(f"module 'minify' has no attribute {name!r}")

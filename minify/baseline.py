@@ -1,0 +1,125 @@
+"""Before anything is shrunk: does the captured case fail, the same way, each time, in a fresh process, and is it the
+compiler's doing? Drift, ill-conditioned programs and one-off failures end here, with their numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from minify.capture.script import Suspect
+from minify.case import Case, tensor_inputs
+from minify.errors import NoFailure, Unstable
+from minify.oracle.local import LocalOracle
+from minify.verdict import Divergence, Observation, Signature, accuracy_signature, classify, matches
+
+RUNS = 2
+MORE_RUNS = 8
+NOISE = 3
+LEAST_TIMEOUT = 60.0
+HALF = ("float16", "bfloat16")
+
+
+@dataclasses.dataclass(frozen=True)
+class Baseline:
+    """The confirmed failure: its signature, what the first failing run showed, and how many of the runs failed."""
+
+    case: Case
+    observation: Observation
+    signature: Signature
+    runs: int
+    failed: int
+
+    @property
+    def rate(self) -> float:
+        return self.failed / self.runs
+
+
+def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
+    """Run the case until its failure is known to be real. Sets the oracle's timeout and rate.
+
+    Raises NoFailure (drift, ill-conditioned, eager's own failure) and Unstable (not reproduced)."""
+    accuracy = oracle.manner.check == "accuracy"
+    observation = oracle.observe(case, noise=NOISE if accuracy else 0)
+    if observation.invalid:
+        _explain_invalid(observation, accuracy)
+    signature = accuracy_signature(observation.divergences) if accuracy else observation.crash
+    seen = [observation]
+    if signature is None:
+        seen += [oracle.observe(case, run=run) for run in range(1, MORE_RUNS if suspect.certain else RUNS)]
+        found = next((o for o in seen if _signature(o, accuracy)), None)
+        if found is None:
+            _explain_absence(seen, suspect, accuracy)
+        assert found is not None
+        _refuse_ill_conditioned(seen, observation, accuracy)
+        observation, signature = found, _signature(found, accuracy)
+    else:
+        seen += [oracle.observe(case, run=run) for run in range(1, RUNS)]
+    assert signature is not None
+    failed = sum(matches(o, signature) for o in seen)
+    if failed < len(seen):
+        seen += [oracle.observe(case, run=run) for run in range(len(seen), MORE_RUNS)]
+        failed = sum(matches(o, signature) for o in seen)
+    if accuracy:
+        _refuse_rounding(case, signature, oracle)
+    oracle.rate = failed / len(seen)
+    if signature.family != "hang":
+        oracle.timeout = max(LEAST_TIMEOUT, 10 * max(o.seconds for o in seen))
+    return Baseline(case, observation, signature, len(seen), failed)
+
+
+def _signature(observation: Observation, accuracy: bool) -> Signature | None:
+    return accuracy_signature(observation.divergences) if accuracy else observation.crash
+
+
+def _explain_invalid(observation: Observation, accuracy: bool) -> None:
+    if "eager" in observation.invalid:
+        raise NoFailure(f"eager itself fails: {observation.invalid}", "this is not a compiler bug")
+    raise Unstable(f"the captured region cannot be replayed outside the script: {observation.invalid}", "please report it with the run folder")
+
+
+def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) -> None:
+    crash = next((o.crash for o in seen if o.crash), None)
+    if accuracy and crash is not None:
+        raise NoFailure(f"the compiled program raises instead of diverging: {crash}", "try `minify crash`")
+    drift = [row for o in seen for row in o.drift]
+    if drift:
+        raise NoFailure(drift_text(drift), "nothing to minify")
+    if suspect.certain:
+        shown = f" ({suspect.signature})" if suspect.signature else ""
+        raise Unstable(
+            f"region {suspect.region} failed in the script{shown} but not in {len(seen)} fresh processes",
+            "its failure needs something of the script's own process",
+        )
+    raise NoFailure(f"region {suspect.region} gives the right result in {len(seen)} fresh processes")
+
+
+def drift_text(rows: list[Divergence]) -> str:
+    """One line of numbers for results that are out of tolerance but no further off than eager."""
+    worst = max(rows, key=lambda row: row.excess)
+    return (
+        f"drift, no divergence: {worst.where} has max abs {worst.max_abs:.3g}, max rel {worst.max_rel:.3g}; "
+        f"eager's own error is {worst.eager_abs:.3g}"
+    )
+
+
+def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accuracy: bool) -> None:
+    """A result that diverges, but no further than eager does when its inputs move by one unit in the last place."""
+    later = seen[1:]
+    if accuracy and shaken.drift and all(o.divergences for o in later):
+        rows = list(shaken.drift)
+        raise NoFailure("ill-conditioned, " + drift_text(rows), "inputs off by one unit in the last place do as much in eager")
+
+
+def _refuse_rounding(case: Case, signature: Signature, oracle: LocalOracle) -> None:
+    """Wrong values of a half-precision program that vanish when Inductor rounds where eager does are rounding (design §4)."""
+    halves = any(item.meta.dtype in HALF for item in tensor_inputs(case)) or bool(case.settings.autocast)
+    if signature.family != "value" or not halves or case.settings.backend != "inductor":
+        return
+    key = ("torch._inductor.config", "emulate_precision_casts", True)
+    settings = dataclasses.replace(case.settings, config=(*case.settings.config, key))
+    seen = oracle.observe(dataclasses.replace(case, settings=settings))
+    if seen.phase == "compare" and not seen.crash and classify(seen, signature).observation.divergences == ():
+        rows = list(seen.drift) or [Divergence("all outputs", "value")]
+        raise NoFailure(
+            f"drift: rounding intermediates as eager does (emulate_precision_casts) removes it; {drift_text(rows)}", "nothing to minify"
+        )

@@ -1,0 +1,229 @@
+"""The oracle on this machine: questions go to warm workers, answers are kept on disk by content.
+
+Owns the verdict cache, the retries, the repeats for failures that show only sometimes, and what the death of a worker
+means. Does not know what is being searched for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import math
+import os
+import pickle
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, TimeoutError as StillRunning
+from pathlib import Path
+from typing import Any
+
+from minify import case as cases
+from minify.case import Case
+from minify.errors import Stopped, WorkerBug
+from minify.oracle.pool import Reply, WorkerPool
+from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
+
+RETRIES = 2
+SURE = 0.02  # a candidate of a failure that shows sometimes is given up when this is the chance of having missed it
+_BEFORE_COMPILE = ("", "load", "eager", "reference")
+
+
+@dataclasses.dataclass(frozen=True)
+class Manner:
+    """How questions are asked: the check and its tolerance, and the store that recorded values lie in."""
+
+    check: str
+    store: Path
+    rtol: float | None = None
+    atol: float | None = None
+    reference: str = "auto"
+
+
+class LocalOracle:
+    """Implements `Oracle` with a pool of worker processes. A context manager.
+
+    `timeout` bounds one question in seconds. `rate` is how often the original failed when it was run: below 1, a
+    candidate passes only after enough runs. `stopped()` gives a reason as soon as the run is to end."""
+
+    def __init__(
+        self,
+        manner: Manner,
+        folder: Path,
+        workers: int,
+        *,
+        stopped: Callable[[], str] = lambda: "",
+        tell: Callable[[Verdict], None] = lambda verdict: None,
+    ) -> None:
+        self.manner = manner
+        self.queries = 0
+        self.cache_hits = 0
+        self.timeout = 600.0
+        self.rate = 1.0
+        self._folder = folder / "verdicts"
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._stopped = stopped
+        self._tell = tell
+        self._workers = workers
+        self._memory: dict[str, Observation] = {}
+        command = [sys.executable, "-m", "minify.worker"]
+        self._pool = WorkerPool(command, workers, environment=_environment())
+
+    def __enter__(self) -> LocalOracle:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.close()
+
+    # --- asking ---------------------------------------------------------------------------------------------------
+
+    def judge(self, case: Case, signature: Signature) -> Verdict:
+        """The verdict on one case. Raises Stopped, and WorkerBug where our own code failed in the worker."""
+        return next(iter(self.judge_in_order([case], signature)))
+
+    def judge_in_order(self, cases_: Iterable[Case], signature: Signature) -> Iterator[Verdict]:
+        """Verdicts in the order of the cases, looking ahead as far as there are workers."""
+        waiting: deque[_Asked] = deque()
+        source = iter(cases_)
+        try:
+            while True:
+                while len(waiting) < self._workers and (case := next(source, None)) is not None:
+                    waiting.append(self._ask(case))
+                if not waiting:
+                    return
+                yield self._conclude(waiting.popleft(), signature)
+        finally:
+            for asked in waiting:
+                asked.drop()
+
+    def observe(self, case: Case, *, noise: int = 0, run: int = 0) -> Observation:
+        """What one run shows. `run` tells apart repeated runs of the same case; `noise` adds runs on shaken inputs."""
+        return self._settle(self._ask(case, noise=noise, run=run))
+
+    def materialise(self, case: Case) -> Case:
+        """`case` with every derived value written to the store. Not a query: nothing is compiled."""
+        reply = self._wait(self._pool.submit(self._question("materialise", case), self.timeout))
+        if not isinstance(reply.value, Case):
+            raise WorkerBug(f"values of {cases.digest(case)} could not be recorded: {reply.died or reply.value} {reply.stderr_tail[-300:]}")
+        return reply.value
+
+    # --- one question ---------------------------------------------------------------------------------------------
+
+    def _question(self, action: str, case: Case, noise: int = 0) -> Question:
+        how = self.manner
+        return Question(action, case, how.check, str(how.store), how.rtol, how.atol, how.reference, noise)
+
+    def _ask(self, case: Case, *, noise: int = 0, run: int = 0) -> _Asked:
+        question = self._question("judge", case, noise)
+        how = self.manner
+        text = f"{cases.digest(case)}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}"
+        key = hashlib.sha256(text.encode()).hexdigest()[:32]
+        known = self._known(key)
+        future = None if known else self._pool.submit(question, self.timeout)
+        return _Asked(case, question, key, run, known, future)
+
+    def _known(self, key: str) -> Observation | None:
+        if key not in self._memory:
+            path = self._folder / key
+            try:
+                self._memory[key] = pickle.loads(path.read_bytes())
+            except (OSError, pickle.UnpicklingError, EOFError, AttributeError):
+                return None
+        return self._memory[key]
+
+    def _conclude(self, asked: _Asked, signature: Signature) -> Verdict:
+        """The verdict, after as many runs as it takes to trust a pass."""
+        verdict = self._verdict(asked, signature)
+        for run in range(1, self._patience()):
+            if verdict.outcome is not Outcome.PASSES:
+                break
+            verdict = self._verdict(self._ask(asked.case, run=run), signature)
+        self._tell(verdict)
+        return verdict
+
+    def _verdict(self, asked: _Asked, signature: Signature) -> Verdict:
+        observation = self._settle(asked)
+        return dataclasses.replace(classify(observation, signature), cached=asked.known is not None)
+
+    def _patience(self) -> int:
+        """Runs without a failure after which a candidate counts as passing: 1 for a failure that always shows."""
+        return 1 if self.rate >= 1 else math.ceil(math.log(SURE) / math.log(1 - self.rate))
+
+    def _settle(self, asked: _Asked) -> Observation:
+        if asked.known is not None:
+            self.cache_hits += 1
+            return asked.known
+        self.queries += 1
+        future = asked.future
+        observation = Observation("", worker_lost="never asked")
+        for _ in range(1 + RETRIES):
+            if future is None:
+                future = self._pool.submit(asked.question, self.timeout)
+            observation = self._read(self._wait(future))
+            if not observation.worker_lost:
+                self._keep(asked.key, observation)
+                break
+            future = None
+        return observation
+
+    def _keep(self, key: str, observation: Observation) -> None:
+        self._memory[key] = observation
+        cases.write_whole(self._folder / key, pickle.dumps(observation, protocol=4))
+
+    def _wait(self, future: Future[Reply]) -> Reply:
+        while True:
+            if reason := self._stopped():
+                future.cancel()
+                raise Stopped(reason)
+            try:
+                return future.result(timeout=0.1)
+            except StillRunning:
+                continue
+
+    def _read(self, reply: Reply) -> Observation:
+        """What a reply amounts to; the death of a worker is an observation too."""
+        if not reply.died:
+            if isinstance(reply.value, Observation):
+                return reply.value
+            raise WorkerBug(f"a worker failed: {getattr(reply.value, 'text', reply.value)}", "please report this with the run folder")
+        if reply.died == "cancelled":
+            raise Stopped("closed")
+        if reply.died == "cannot start":
+            raise WorkerBug(f"no worker can be started: {reply.stderr_tail[-500:]}")
+        if reply.died in ("SIGKILL", "SIGTERM", "hung up"):
+            return Observation(reply.phase, worker_lost=f"{reply.died} while in {reply.phase or 'start-up'}")
+        if reply.phase in _BEFORE_COMPILE:
+            return Observation(reply.phase, invalid=f"eager ends with {reply.died}", seconds=reply.seconds)
+        hang = reply.died == "timeout"
+        signature = Signature("crash", "hang", "hang") if hang else Signature("crash", "signal", reply.died)
+        return Observation(reply.phase, crash=signature, crash_text=reply.stderr_tail[-2000:], seconds=reply.seconds, timed_out=hang)
+
+
+@dataclasses.dataclass
+class _Asked:
+    """A question under way, or one whose answer was known."""
+
+    case: Case
+    question: Question
+    key: str
+    run: int
+    known: Observation | None
+    future: Future[Reply] | None
+
+    def drop(self) -> None:
+        if self.future is not None:
+            self.future.cancel()
+
+
+def _environment() -> dict[str, str]:
+    here = str(Path(__file__).resolve().parents[2])
+    given = os.environ.get("PYTHONPATH", "")
+    return {
+        "PYTHONPATH": f"{here}{os.pathsep}{given}" if given else here,
+        "PYTHONHASHSEED": "0",
+        "TORCHINDUCTOR_COMPILE_THREADS": "1",
+        "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "0",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+
+

@@ -1,0 +1,269 @@
+"""The whole story: capture a case, make sure it fails, reduce it, find the stage, write the repro, verify it.
+
+Reads top to bottom as design §9 does. Prints nothing: `Progress` is told what goes on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from minify import baseline, store
+from minify import case as cases
+from minify.baseline import Baseline
+from minify.capture.script import Suspect, watch_script
+from minify.case import Case
+from minify.emit import Facts, Verification, data_of, emit, inline_values, verify
+from minify.errors import (
+    EXIT_NO_FAILURE,
+    EXIT_REDUCED,
+    EXIT_STOPPED_EARLY,
+    EXIT_UNSTABLE,
+    NoFailure,
+    Stopped,
+    Unstable,
+)
+from minify.localize import Localised, first_stage
+from minify.oracle.local import LocalOracle, Manner
+from minify.passes import PASSES
+from minify.reduce import Reduction, Session, reduce
+from minify.report import Report, measure, versions, worst_rows
+from minify.runs import Request, RunFolder, StopFlag, default_workers
+from minify.verdict import Verdict
+
+SECONDS_PER_STEP = 300.0  # how long one compile or run of the user's own program may take before it counts as hanging
+
+
+class Progress(Protocol):
+    """Whoever shows a run to the user."""
+
+    def step(self, text: str) -> None:
+        """A new step of the story begins."""
+        ...
+
+    def searching(self, session: Session) -> None:
+        """A query of the search was answered."""
+        ...
+
+
+def run(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> Report:
+    """Minify the failure that `request` describes. Raises MinifyError for everything that is not a report."""
+    started = time.monotonic()
+    with _oracle(request, folder, stop) as oracle:
+        suspect, first = _captured(request, folder, oracle, stop, progress)
+        report = _minify(request, folder, suspect, first, oracle, stop, progress)
+    report = dataclasses.replace(report, seconds=round(time.monotonic() - started, 1))
+    report.write()
+    return report
+
+
+def _oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
+    manner = Manner(request.kind, folder.store, request.rtol, request.atol, request.reference)
+    oracle = LocalOracle(manner, folder.path, request.workers or default_workers(), stopped=stop)
+    oracle.timeout = request.timeout or SECONDS_PER_STEP
+    return oracle
+
+
+def _captured(
+    request: Request, folder: RunFolder, oracle: LocalOracle, stop: StopFlag, progress: Progress
+) -> tuple[Suspect, Baseline]:
+    """The first region whose failure a worker confirms, and what the confirmation showed."""
+    if folder.captured() is not None:
+        suspects: tuple[Suspect, ...] = (Suspect(request.region or 0, folder.case_file, certain=True),)
+    else:
+        progress.step(f"running {Path(request.script).name} under watch")
+        timeout = request.timeout or SECONDS_PER_STEP
+        suspects = watch_script(request.plan(folder.path), timeout, lambda: bool(stop()), progress.step).suspects
+    reasons: list[NoFailure | Unstable] = []
+    for suspect in suspects:
+        progress.step(f"region {suspect.region}: does it fail alone, in a fresh process?")
+        case = cases.load(suspect.case)
+        try:
+            first = baseline.confirm(case, suspect, oracle)
+        except (NoFailure, Unstable) as reason:
+            reasons.append(reason)
+            continue
+        cases.save(case, folder.case_file)
+        return suspect, first
+    raise next((reason for reason in reasons if isinstance(reason, Unstable)), reasons[0])
+
+
+def _minify(
+    request: Request, folder: RunFolder, suspect: Suspect, first: Baseline, oracle: LocalOracle, stop: StopFlag, progress: Progress
+) -> Report:
+    """From a confirmed case to a report."""
+    case = cases.load(folder.case_file)
+    session = Session(
+        case,
+        first.observation,
+        first.signature,
+        oracle,
+        folder.path,
+        save_base=lambda base: _ignore(store.save_base(folder.store, base)),
+        tell=progress.searching,
+    )
+    progress.step(f"reducing {cases.op_count(case.graph)} ops: {first.signature}")
+    reduction = reduce(session, PASSES, oracle.materialise)
+    progress.step("writing the repro")
+    final, session = _plain_values(session, reduction, folder, oracle)
+    located = _stage(final, first, oracle, stop, reduction)
+    return _finish(request, folder, suspect, first, session, reduction, final, located, oracle, progress)
+
+
+def _ignore(_: object) -> None:
+    return None
+
+
+def _plain_values(session: Session, reduction: Reduction, folder: RunFolder, oracle: LocalOracle) -> tuple[Case, Session]:
+    """The final case with small recorded values written out as literals, if it then still fails."""
+    final = session.best
+    literal = inline_values(final, folder.store)
+    if literal != final and not reduction.stopped_by:
+        try:
+            verdict: Verdict = oracle.judge(literal, session.signature)
+        except Stopped:
+            return literal, session
+        if not verdict.fails:
+            return final, session
+        session.observation = verdict.observation
+    return literal, session
+
+
+def _stage(final: Case, first: Baseline, oracle: LocalOracle, stop: StopFlag, reduction: Reduction) -> Localised:
+    if reduction.stopped_by:
+        return Localised("", ())
+    try:
+        return first_stage(final, first.signature, oracle)
+    except Stopped:
+        return Localised("", ())
+
+
+def _finish(
+    request: Request,
+    folder: RunFolder,
+    suspect: Suspect,
+    first: Baseline,
+    session: Session,
+    reduction: Reduction,
+    final: Case,
+    located: Localised,
+    oracle: LocalOracle,
+    progress: Progress,
+) -> Report:
+    """Write the repro, run it in fresh processes, and say how it went."""
+    needs_data = cases.recorded_count(final) > 0
+    repro = folder.path / "repro.py"
+    facts = Facts(stage=located.stage, notes=_notes(final, first, needs_data), versions=versions())
+    rewrite = _writer(repro, final, session, facts, request)
+    rewrite(facts)
+    if needs_data:
+        _write_data(final, folder)
+    progress.step(f"verifying {repro.name} in a fresh process")
+    runs = 1 if reduction.stopped_by else max(1, request.runs if first.rate == 1 else 5)
+    checked = verify(repro, first.signature, runs=runs, timeout=max(oracle.timeout, 120.0) * 2)
+    rewrite(dataclasses.replace(facts, reproduced=f"{checked.reproduced}/{checked.runs}"))
+    outcome, code, why = _outcome(request, reduction, checked, first, needs_data)
+    return Report(
+        outcome=outcome,
+        exit_code=code,
+        kind=request.kind,
+        folder=folder.path,
+        repro=repro,
+        signature=first.signature,
+        stage=located.stage,
+        rungs=tuple((rung.stage, rung.backend, rung.outcome) for rung in located.rungs),
+        original=measure(first.case),
+        reduced=measure(final),
+        repro_lines=len(repro.read_text().splitlines()),
+        queries=oracle.queries,
+        search_queries=reduction.search_queries,
+        cache_hits=oracle.cache_hits,
+        slipped=sum(count.slipped for count in session.counts.values()),
+        also_found=tuple(str(signature) for signature in session.slipped),
+        verified={"runs": checked.runs, "reproduced": checked.reproduced, "alone": checked.alone and not needs_data},
+        one_minimal=reduction.one_minimal,
+        stopped_by=reduction.stopped_by or ("needs recorded data" if needs_data else ""),
+        passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
+        divergences=worst_rows(session.observation),
+        notes=tuple(session.observation.notes),
+        message=why,
+        region=suspect.region,
+    )
+
+
+def _writer(repro: Path, final: Case, session: Session, facts: Facts, request: Request) -> Callable[[Facts], None]:
+    def write(facts: Facts) -> None:
+        text = emit(final, session.observation, session.signature, facts)
+        cases.write_whole(repro, text.encode())
+
+    return write
+
+
+def _write_data(final: Case, folder: RunFolder) -> None:
+    import torch
+
+    torch.save(data_of(final, folder.store), folder.path / "repro_data.pt")
+
+
+def _notes(final: Case, first: Baseline, needs_data: bool) -> tuple[str, ...]:
+    notes = []
+    if first.rate < 1:
+        notes.append(f"shows in {first.failed} of {first.runs} runs of the original program")
+    if needs_data:
+        notes.append("needs the recorded inputs in repro_data.pt beside it")
+    return tuple(notes)
+
+
+def _outcome(
+    request: Request, reduction: Reduction, checked: Verification, first: Baseline, needs_data: bool
+) -> tuple[str, int, str]:
+    """(outcome, exit code, one line why)."""
+    if checked.reproduced == 0:
+        return "unstable", EXIT_UNSTABLE, f"the repro does not reproduce in a fresh process: {checked.detail}"
+    if first.rate < 1 or checked.reproduced < checked.runs:
+        return "unstable", EXIT_UNSTABLE, f"the repro fails in {checked.reproduced} of {checked.runs} fresh runs"
+    if reduction.stopped_by:
+        return "stopped early", EXIT_STOPPED_EARLY, f"stopped early ({reduction.stopped_by}); `minify resume` goes on"
+    if needs_data and not request.data:
+        return "stopped early", EXIT_STOPPED_EARLY, "the failure needs recorded data; --data says that is fine"
+    return "reduced", EXIT_REDUCED, ""
+
+
+def no_failure_report(request: Request, folder: RunFolder, error: Exception) -> Report:
+    """What `report.json` says where nothing could be minified."""
+    code = getattr(error, "exit_code", EXIT_NO_FAILURE)
+    outcome = {EXIT_NO_FAILURE: "no failure", EXIT_UNSTABLE: "unstable"}.get(code, "error")
+    report = Report(outcome, code, request.kind, folder.path, message=str(error))
+    report.write()
+    return report
+
+
+def run_all(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> list[Report]:
+    """Minify each failing region that differs from the ones before, each in `region-<n>/` of the folder."""
+    progress.step(f"running {Path(request.script).name} under watch")
+    timeout = request.timeout or SECONDS_PER_STEP
+    watched = watch_script(request.plan(folder.path), timeout, lambda: bool(stop()), progress.step)
+    reports: list[Report] = []
+    seen: set[tuple[object, ...]] = set()
+    for suspect in watched.suspects:
+        single = RunFolder(folder.path / f"region-{suspect.region}")
+        single.path.mkdir()
+        (single.path / "store").symlink_to(folder.store)
+        part = dataclasses.replace(request, region=suspect.region, every=False)
+        single.save_request(part)
+        cases.save(cases.load(suspect.case), single.case_file)
+        try:
+            report = run(part, single, stop, progress)
+        except (NoFailure, Unstable) as reason:
+            progress.step(f"region {suspect.region}: {reason}")
+            continue
+        key = (report.signature, tuple(sorted(report.reduced.items())))
+        if key not in seen:
+            reports.append(report)
+        seen.add(key)
+    if not reports:
+        raise NoFailure(f"none of the {len(watched.suspects)} suspected region(s) fails in a fresh process")
+    return reports

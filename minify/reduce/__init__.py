@@ -1,0 +1,99 @@
+"""From a failing case to a small one: the ops first, then every pass until none applies any more.
+
+Knows sites, sizes and verdicts; nothing of torch.compile.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+
+from minify.case import Case, Derived, tensor_inputs
+from minify.errors import Stopped
+from minify.passes.contract import Pass, Site
+from minify.reduce.ops import cut_down
+from minify.reduce.search import sweep_sites
+from minify.reduce.session import Session
+
+__all__ = ["Reduction", "Session", "reduce"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reduction:
+    """The result: `one_minimal` when no single site of any pass could be edited any more, else `stopped_by` says why not."""
+
+    case: Case
+    one_minimal: bool
+    stopped_by: str = ""
+    search_queries: int = 0
+
+
+def reduce(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> Reduction:
+    """Shrink the session's case. `record(case)` returns it with derived values recorded. Never raises Stopped."""
+    searched = 0
+    try:
+        before = session.oracle.queries
+        cut_down(session)
+        searched = session.oracle.queries - before
+        _record(session, record)
+        while _round(session, passes, record):
+            pass
+    except Stopped as stop:
+        return Reduction(session.best, False, stop.reason, searched)
+    return Reduction(session.best, True, "", searched)
+
+
+def _round(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> bool:
+    """Every pass once; whether any changed anything."""
+    changed = False
+    for edit in passes:
+        applied = _alternatives(session, edit) if edit.alternatives else _additive(session, edit)
+        changed |= applied
+        if applied:
+            _record(session, record)
+    return changed
+
+
+def _record(session: Session, record: Callable[[Case], Case]) -> None:
+    """Give the best case its values, so that passes can see and change them."""
+    if any(isinstance(item.value, Derived) for item in tensor_inputs(session.best)):
+        session.replace_best(record(session.best))
+
+
+def _alternatives(session: Session, edit: Pass) -> bool:
+    """Sites one by one in order; after each success all over again, since one edit opens the way for others."""
+    changed = False
+    while True:
+        case = session.best
+        builds = [lambda site=site, case=case: edit.rewrite(case, (site,)) for site in edit.find(case)]
+        if session.first(edit.name, builds) is None:
+            return changed
+        changed = True
+
+
+def _additive(session: Session, edit: Pass) -> bool:
+    """All sites together, then halves, then singles."""
+    case = session.best
+    sites = edit.find(case)
+    if not sites:
+        return False
+    return bool(sweep_sites(sites, _Sites(session, edit, case)))
+
+
+class _Sites:
+    """Answers the sweep: does the case with just these sites edited still fail?"""
+
+    def __init__(self, session: Session, edit: Pass, case: Case) -> None:
+        self._session = session
+        self._edit = edit
+        self._case = case
+
+    def __call__(self, applied: frozenset[Site]) -> bool:
+        return self.first([applied]) is not None
+
+    def first(self, candidates: Sequence[frozenset[Site]]) -> int | None:
+        order = {site: position for position, site in enumerate(self._edit.find(self._case))}
+        chosen = [tuple(sorted(sites, key=order.__getitem__)) for sites in candidates]
+        builds = [lambda sites=sites: self._edit.rewrite(self._case, sites) for sites in chosen]
+        found = self._session.first(self._edit.name, builds)
+        return None if found is None else found[0]

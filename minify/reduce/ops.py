@@ -1,0 +1,65 @@
+"""Which ops does the failure need? Screen, outputs, then the abstract search over subsets of the ops (design §5, 0-3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from minify.case import Case
+from minify.passes.cut_ops import keep, neighbours, op_names
+from minify.reduce.screen import chunks, suspects
+from minify.reduce.search import localise
+from minify.reduce.session import Session
+
+SCREEN_FROM = 4  # with fewer ops, asking for each by itself is as cheap
+
+
+def cut_down(session: Session) -> None:
+    """Leave the best case with a 1-minimal set of ops, its cut values still derived from the case it started from."""
+    case = session.best
+    names = op_names(case)
+    if len(names) < 2:
+        return
+    base = session.base_of_best()
+    hints = _screen(session, case, names, base) if session.signature.kind == "accuracy" else ()
+    linked = neighbours(case)
+    order = ("sinks", "all_used") if session.signature.kind == "crash" else ("all_used", "sinks")
+    remaining: Sequence[str] = names
+    for consumers in order:
+        subset = [name for name in remaining if name in set(op_names(session.best))] if remaining is not names else names
+        if len(subset) < 2:
+            break
+        tester = _Subsets(session, case, base, consumers)
+        if remaining is not names and not tester(frozenset(subset)):
+            break
+        localise(subset, tester, neighbours=lambda name: linked.get(name, ()), suspects=hints)
+        remaining, hints = op_names(session.best), ()
+
+
+class _Subsets:
+    """Answers the search: does the program of just these ops still fail? A candidate that does becomes the best case."""
+
+    def __init__(self, session: Session, case: Case, base: str, consumers: str) -> None:
+        self._session = session
+        self._case = case
+        self._base = base
+        self._consumers = consumers
+
+    def __call__(self, kept: frozenset[str]) -> bool:
+        return self.first([kept]) is not None
+
+    def first(self, candidates: Sequence[frozenset[str]]) -> int | None:
+        builds = [lambda names=names: keep(self._case, names, self._base, self._consumers) for names in candidates]
+        found = self._session.first("ops", builds, smaller=False)
+        return None if found is None else found[0]
+
+
+def _screen(session: Session, case: Case, names: Sequence[str], base: str) -> tuple[str, ...]:
+    if len(names) < SCREEN_FROM:
+        return ()
+    for part in chunks(case, names, base):
+        verdict = session.ask("screen", part)
+        if verdict is not None and verdict.observation.divergences:
+            found = suspects(verdict.observation.divergences, session.signature, names)
+            if found:
+                return found
+    return ()

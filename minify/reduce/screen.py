@@ -1,0 +1,88 @@
+"""The screen: all ops of a case as independent one-op programs in a single compile, each fed its recorded inputs.
+
+Where one op is to blame by itself, this names it in one query, whatever the number of ops. A hint, no verdict: the
+search confirms it with a query of its own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Iterator
+
+from minify.case import Arg, Case, Graph, Input, Op, Program, Ref, ScalarInput, numel, rewrite_op
+from minify.errors import InvalidCandidate
+from minify.passes.cut_ops import keep
+from minify.passes.effects import written
+from minify.verdict import Divergence, Signature, VALUE_KINDS
+
+MOST_OPS = 400
+MOST_BYTES = 1 << 30  # of inputs in one query; the reference holds twice as much beside it
+_SUFFIX = "__alone"
+
+
+def chunks(case: Case, names: Iterable[str], base: str) -> Iterator[Case]:
+    """Screens that together cover `names`, each bounded in ops and in bytes of input. Ops that write to memory, or that
+    cannot stand alone, are left out."""
+    parts: list[Case] = []
+    taken: dict[str, Input | ScalarInput] = {}
+    for name in names:
+        part = _alone(case, name, base)
+        if part is None:
+            continue
+        fresh = {item.name: item for item in part.inputs if item.name not in taken}
+        if parts and (len(parts) >= MOST_OPS or _bytes([*taken.values(), *fresh.values()]) > MOST_BYTES):
+            yield _joined(case, parts, taken)
+            parts, taken, fresh = [], {}, {item.name: item for item in part.inputs}
+        parts.append(part)
+        taken |= fresh
+    if parts:
+        yield _joined(case, parts, taken)
+
+
+def suspects(divergences: Iterable[Divergence], signature: Signature, names: Iterable[str]) -> tuple[str, ...]:
+    """Ops whose own results diverge in the way asked for, the worst first. Results of tuple indexing count for their op."""
+    known = set(names)
+    found: dict[str, float] = {}
+    for row in divergences:
+        right_kind = row.kind in VALUE_KINDS if signature.family == "value" else row.kind == signature.name
+        owner = row.where.removeprefix("output:").split(_SUFFIX)[0].split("__of__")[-1]
+        if right_kind and owner in known:
+            found[owner] = max(found.get(owner, 0.0), row.excess)
+    return tuple(sorted(found, key=lambda name: -found[name]))
+
+
+def _alone(case: Case, name: str, base: str) -> Case | None:
+    try:
+        part = keep(case, frozenset([name]), base, "all_used")
+    except InvalidCandidate:
+        return None
+    storages = [item.meta.storage for item in part.inputs if isinstance(item, Input)]
+    if any(written(op) for op in part.graph.ops) or len(set(storages)) < len(storages):
+        return None
+    return part
+
+
+def _bytes(items: Iterable[Input | ScalarInput]) -> int:
+    return sum(numel(item.meta.shape) * 8 for item in items if isinstance(item, Input))
+
+
+def _joined(case: Case, parts: list[Case], inputs: dict[str, Input | ScalarInput]) -> Case:
+    """One case of all parts: their inputs shared by name, their results renamed so that none meets an input's name."""
+    ops: list[Op] = []
+    outputs: list[Arg] = []
+    for part in parts:
+        owner = next(op.name for op in part.graph.ops if op.name in {o.name for o in case.graph.ops})
+        renamed = {op.name: f"{op.name}__of__{owner}{_SUFFIX}" for op in part.graph.ops}
+
+        def rename(arg: Arg, renamed: dict[str, str] = renamed) -> Arg:
+            return Ref(renamed.get(arg.name, arg.name)) if isinstance(arg, Ref) else arg
+
+        ops += [dataclasses.replace(rewrite_op(op, rename), name=renamed[op.name]) for op in part.graph.ops]
+        outputs += [rename(output) for output in part.graph.outputs if isinstance(output, Ref) and output.name in renamed]
+    placed = tuple(
+        dataclasses.replace(item, meta=dataclasses.replace(item.meta, storage=number)) if isinstance(item, Input) else item
+        for number, item in enumerate(inputs.values())
+    )
+    graph = Graph(tuple(item.name for item in placed), tuple(ops), tuple(outputs))
+    program = Program(graph, case.program.level, case.program.prelude)
+    return dataclasses.replace(case, program=program, inputs=placed)

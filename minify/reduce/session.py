@@ -1,0 +1,171 @@
+"""One reduction under way: the gate every candidate goes through, the best case so far, and the counts.
+
+Nothing is accepted that is not strictly smaller in the size order and seen to fail the same way. Each acceptance is on
+disk before the search goes on. Knows nothing of torch, nor which pass or strategy a candidate comes from.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+
+from minify import case as cases
+from minify.case import Case, Derived, Op, ValueMeta
+from minify.errors import InvalidCandidate, PassBug
+from minify.oracle import Oracle
+from minify.passes.wellformed import well_formed
+from minify.verdict import Observation, Outcome, Signature, Verdict
+
+Build = Callable[[], Case]
+
+
+@dataclasses.dataclass
+class Count:
+    """What one pass cost and brought. `invalid` candidates were turned down before any compile."""
+
+    tried: int = 0
+    accepted: int = 0
+    invalid: int = 0
+    slipped: int = 0
+    timed_out: int = 0
+    seconds: float = 0.0
+
+
+class Session:
+    """Holds the best case. `save_base(case)` makes a case available for others to derive values from."""
+
+    def __init__(
+        self,
+        case: Case,
+        observation: Observation,
+        signature: Signature,
+        oracle: Oracle,
+        folder: Path,
+        save_base: Callable[[Case], None],
+        tell: Callable[[Session], None] = lambda session: None,
+    ) -> None:
+        self.best = annotated(case, observation)
+        self.observation = observation
+        self.signature = signature
+        self.oracle = oracle
+        self.counts: dict[str, Count] = {}
+        self.slipped: dict[Signature, Case] = {}
+        self.working_on = ""
+        self._folder = folder
+        self._save_base = save_base
+        self._tell = tell
+        self._accepted = 0
+        self._started = time.monotonic()
+
+    def first(self, name: str, builds: Iterable[Build], *, smaller: bool = True) -> tuple[int, Verdict] | None:
+        """The position and verdict of the first candidate that still fails; it becomes the best case if it is smaller.
+
+        `builds` make the candidates; those that make no sense are passed over. `name` says whose idea they were. With
+        `smaller` False a candidate may be asked that is no smaller than the best; it is then not accepted."""
+        count = self.counts.setdefault(name, Count())
+        self.working_on = name
+        started = time.monotonic()
+        positions: list[tuple[int, Case]] = []
+        try:
+            verdicts = self.oracle.judge_in_order(self._candidates(builds, positions, count, smaller), self.signature)
+            for turn, verdict in enumerate(verdicts):
+                position, case = positions[turn]
+                self._note(count, verdict, case)
+                if verdict.fails:
+                    if cases.size(case) < cases.size(self.best):
+                        self._accept(count, case, verdict, name)
+                    return position, verdict
+            return None
+        finally:
+            count.seconds += time.monotonic() - started
+
+    def ask(self, name: str, case: Case) -> Verdict | None:
+        """The verdict on one candidate, whatever its size; None where it is malformed. Accepts nothing."""
+        count = self.counts.setdefault(name, Count())
+        self.working_on = name
+        if not well_formed(case):
+            return None
+        started = time.monotonic()
+        verdict = self.oracle.judge(case, self.signature)
+        count.seconds += time.monotonic() - started
+        self._note(count, verdict, case)
+        return verdict
+
+    def replace_best(self, case: Case) -> None:
+        """Exchange the best case for the same one with its derived values recorded."""
+        self.best = case
+        self._write(case, "recorded")
+
+    def base_of_best(self) -> str:
+        """The digest under which candidates may derive values from the best case."""
+        self._save_base(self.best)
+        return cases.digest(self.best)
+
+    def _candidates(
+        self, builds: Iterable[Build], positions: list[tuple[int, Case]], count: Count, smaller: bool
+    ) -> Iterator[Case]:
+        limit = cases.size(self.best)
+        for position, build in enumerate(builds):
+            try:
+                case = build()
+            except InvalidCandidate:
+                count.invalid += 1
+                continue
+            except Exception as error:
+                raise self._pass_bug(error) from error
+            if not well_formed(case) or (smaller and cases.size(case) >= limit):
+                count.invalid += 1
+                continue
+            if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(case)):
+                self._save_base(self.best)
+            positions.append((position, case))
+            yield case
+
+    def _pass_bug(self, error: Exception) -> PassBug:
+        path = self._folder / "pass-bug.case"
+        cases.save(self.best, path)
+        return PassBug(f"pass {self.working_on!r} raised {type(error).__name__}: {error}", f"please report it with {path}")
+
+    def _note(self, count: Count, verdict: Verdict, case: Case) -> None:
+        count.tried += verdict.outcome is not Outcome.INVALID
+        count.invalid += verdict.outcome is Outcome.INVALID
+        count.slipped += verdict.outcome is Outcome.SLIPPED
+        count.timed_out += verdict.outcome is Outcome.TIMED_OUT
+        if verdict.outcome is Outcome.SLIPPED and verdict.signature is not None:
+            known = self.slipped.get(verdict.signature)
+            if known is None or cases.size(case) < cases.size(known):
+                self.slipped[verdict.signature] = case
+        self._tell(self)
+
+    def _accept(self, count: Count, case: Case, verdict: Verdict, name: str) -> None:
+        self._write(case, name)
+        count.accepted += 1
+        self.best = annotated(case, verdict.observation)
+        self.observation = verdict.observation
+        self._tell(self)
+
+    def _write(self, case: Case, name: str) -> None:
+        self._accepted += 1
+        cases.save(case, self._folder / "accepted" / f"{self._accepted:04d}.case")
+        line = {
+            "accepted": self._accepted,
+            "pass": name,
+            "digest": cases.digest(case),
+            "size": cases.size(case),
+            "queries": self.oracle.queries,
+            "seconds": round(time.monotonic() - self._started, 3),
+        }
+        with (self._folder / "journal.jsonl").open("a") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+
+def annotated(case: Case, observation: Observation) -> Case:
+    """`case` with each op's `meta` as the run behind `observation` noted it."""
+    noted: dict[str, ValueMeta] = dict(observation.trace)
+    ops: Sequence[Op] = case.graph.ops
+    fresh = tuple(dataclasses.replace(op, meta=noted.get(op.name, op.meta)) for op in ops)
+    graph = dataclasses.replace(case.graph, ops=fresh)
+    return dataclasses.replace(case, program=dataclasses.replace(case.program, graph=graph))

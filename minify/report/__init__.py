@@ -1,0 +1,91 @@
+"""The outcome of a run as data: `Report`, and the `report.json` it is written to (fields in design §10)."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from minify import case as cases
+from minify.case import Case
+from minify.verdict import Observation, Signature
+
+REPORT_SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a run found. `outcome` is `reduced`, `stopped early`, `unstable` or `no failure`; `repro` is the file, if any.
+
+    `queries` are questions a compile was paid for or a worker asked; `search_queries` those spent on finding the ops."""
+
+    outcome: str
+    exit_code: int
+    kind: str
+    folder: Path
+    repro: Path | None = None
+    signature: Signature | None = None
+    stage: str = ""
+    rungs: tuple[tuple[str, str, str], ...] = ()
+    original: dict[str, int] = dataclasses.field(default_factory=dict)
+    reduced: dict[str, int] = dataclasses.field(default_factory=dict)
+    repro_lines: int = 0
+    queries: int = 0
+    search_queries: int = 0
+    cache_hits: int = 0
+    slipped: int = 0
+    also_found: tuple[str, ...] = ()
+    seconds: float = 0.0
+    verified: dict[str, Any] = dataclasses.field(default_factory=dict)
+    one_minimal: bool = False
+    stopped_by: str = ""
+    decisive: tuple[str, ...] = ()
+    passes: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    divergences: tuple[dict[str, Any], ...] = ()
+    notes: tuple[str, ...] = ()
+    message: str = ""
+    region: int = 0
+
+    def as_json(self) -> dict[str, Any]:
+        """Plain data for `report.json`."""
+        row = dataclasses.asdict(self)
+        row["schema"] = REPORT_SCHEMA
+        row["folder"], row["repro"] = str(self.folder), str(self.repro) if self.repro else None
+        row["signature"] = dataclasses.asdict(self.signature) if self.signature else None
+        row["versions"] = dict(versions())
+        return row
+
+    def write(self) -> Path:
+        """Put `report.json` into the run's folder. Raises OSError."""
+        path = self.folder / "report.json"
+        cases.write_whole(path, (json.dumps(self.as_json(), indent=2, default=str) + "\n").encode())
+        return path
+
+
+def measure(case: Case) -> dict[str, int]:
+    """The sizes a report gives of a case."""
+    return {
+        "ops": cases.op_count(case.graph),
+        "inputs": len(case.inputs),
+        "elements": cases.element_count(case),
+        "recorded_inputs": cases.recorded_count(case),
+    }
+
+
+def versions() -> tuple[tuple[str, str], ...]:
+    """Versions of what the result depends on; no torch import."""
+    found = [("python", sys.version.split()[0]), ("platform", f"{platform.system()} {platform.machine()}")]
+    for name in ("torch", "triton", "torch-minify"):
+        try:
+            found.append((name, metadata.version(name)))
+        except metadata.PackageNotFoundError:
+            continue
+    return tuple(found)
+
+
+def worst_rows(observation: Observation) -> tuple[dict[str, Any], ...]:
+    return tuple(dataclasses.asdict(row) for row in observation.divergences)

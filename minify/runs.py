@@ -1,0 +1,171 @@
+"""One run's folder, what was asked for, and when to stop. Every run has a new folder; nothing in it is overwritten."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from minify import case as cases
+from minify.capture.child import Plan
+from minify.case import Case
+from minify.errors import UsageError
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What the user asked for. Times in seconds; `region` None takes the first that fails; `workers` None one per core, at most 4."""
+
+    kind: str
+    script: str
+    args: tuple[str, ...] = ()
+    region: int | None = None
+    every: bool = False
+    device: str | None = None
+    backend: str = "inductor"
+    mode: str | None = None
+    dynamic: bool | None = None
+    train: bool = False
+    atol: float | None = None
+    rtol: float | None = None
+    reference: str = "auto"
+    timeout: float | None = None
+    budget: float | None = None
+    workers: int | None = None
+    runs: int = 2
+    data: bool = False
+
+    def plan(self, folder: Path) -> Plan:
+        """The child's part of it."""
+        return Plan(
+            script=self.script,
+            args=self.args,
+            folder=str(folder),
+            kind=self.kind,
+            rtol=self.rtol,
+            atol=self.atol,
+            reference=self.reference,
+            only=self.region,
+            every=self.every,
+            device=self.device,
+            backend=self.backend,
+            mode=self.mode,
+            dynamic=self.dynamic,
+            train=self.train,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class RunFolder:
+    """Where a run keeps everything: request, captured case, store, verdicts, accepted cases, journal, repro and report."""
+
+    path: Path
+
+    @property
+    def store(self) -> Path:
+        return self.path / "store"
+
+    @property
+    def case_file(self) -> Path:
+        return self.path / "captured.case"
+
+    def save_request(self, request: Request) -> None:
+        cases.write_whole(self.path / "request.json", json.dumps(dataclasses.asdict(request), indent=2).encode())
+
+    def load_request(self) -> Request:
+        """Raises UsageError where the folder is none of ours."""
+        try:
+            raw = json.loads((self.path / "request.json").read_text())
+            return Request(**{**raw, "args": tuple(raw["args"])})
+        except (OSError, ValueError, TypeError, KeyError) as error:
+            raise UsageError(f"{self.path} is not the folder of a minify run: {error}", "give the folder that a run printed") from error
+
+    def captured(self) -> Case | None:
+        return cases.load(self.case_file) if self.case_file.exists() else None
+
+
+def new_folder(script: str, out: Path | None) -> RunFolder:
+    """A folder of its own for a run: `out`, which must be new or empty, or the next free `minify-out/<name>-<n>`.
+
+    Raises UsageError where it cannot be made or written."""
+    try:
+        if out is not None:
+            if out.exists() and (not out.is_dir() or any(out.iterdir())):
+                raise UsageError(f"output folder {out} is not empty", "give --out a new folder")
+            out.mkdir(parents=True, exist_ok=True)
+            return RunFolder(_writable(out.resolve()))
+        stem = Path(script).stem
+        name = Path(script).resolve().parent.name if stem in ("model", "main", "__main__") else stem
+        name = re.sub(r"\W+", "_", name) or "run"
+        for number in range(1, 100_000):
+            path = Path("minify-out") / f"{name}-{number}"
+            try:
+                path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            return RunFolder(_writable(path.resolve()))
+    except OSError as error:
+        raise UsageError(f"cannot write to the output folder: {error.strerror}: {error.filename}", "give --out a folder that can be written") from error
+    raise UsageError("no free folder name under minify-out", "clean it up or give --out")
+
+
+def _writable(path: Path) -> Path:
+    probe = path / ".probe"
+    probe.touch()
+    probe.unlink()
+    return path
+
+
+class StopFlag:
+    """Why the run is to stop, once it is: Ctrl-C, SIGTERM or the budget. A second Ctrl-C raises KeyboardInterrupt."""
+
+    def __init__(self, budget: float | None = None) -> None:
+        self._deadline = None if budget is None else time.monotonic() + budget
+        self.reason = ""
+        self.ignored = False
+
+    def __call__(self) -> str:
+        if self.ignored:
+            return ""
+        if not self.reason and self._deadline is not None and time.monotonic() > self._deadline:
+            self.reason = "budget"
+        return self.reason
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Take SIGINT and SIGTERM as requests to stop; the handlers before are put back."""
+
+        def on_signal(number: int, frame: FrameType | None) -> None:
+            if self.reason:
+                raise KeyboardInterrupt
+            self.reason = "interrupted" if number == signal.SIGINT else "terminated"
+
+        before = {number: signal.signal(number, on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+def default_workers() -> int:
+    """One worker per core, at most 4: each holds torch and a compiler in memory."""
+    return max(1, min(4, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1))
+
+
+def clear_attempt(folder: RunFolder) -> None:
+    """Before a resume: drop what the new attempt writes anew; verdicts, store and the captured case stay."""
+    for name in ("accepted", "journal.jsonl", "report.json", "repro.py"):
+        path = folder.path / name
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
