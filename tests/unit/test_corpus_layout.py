@@ -1,0 +1,120 @@
+"""The corpus is laid out as its readers (the table, the end-to-end tests) expect. No torch needed."""
+
+from __future__ import annotations
+
+import ast
+import tomllib
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+CORPUS = Path(__file__).resolve().parents[2] / "corpus"
+FOLDERS = sorted(path for path in CORPUS.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
+NAMES = [folder.name for folder in FOLDERS]
+
+TYPES = {
+    "command": str,
+    "exit_code": int,
+    "signature": str,
+    "max_ops": int,
+    "torch": list,
+    "devices": list,
+    "slow": bool,
+    "args": list,
+    "decisive": list,
+    "source": str,
+}
+SOURCES = {"re-created from a public report", "injected", "healthy", "custom backend"}
+SIGNATURES = {
+    "accuracy": {"value", "metadata:stride", "metadata:dtype", "metadata:shape", "metadata:aliasing"},
+    "crash": {"exception", "signal", "hang"},
+}
+RE_CREATED = {
+    "acosh_large_vectorised",
+    "add_zeros_negative_zero",
+    "argmax_mean_channels_last",
+    "argmin_transposed_pointwise",
+    "bf16_duplicate_column_sum",
+    "complex_angle_stride",
+    "cumsum_of_ones_dtype",
+    "cumsum_zero_dim_constant",
+    "div_floor_inf",
+    "dtype_view_then_mutate",
+    "foreach_complex_div",
+    "fractional_max_pool_zero_kernel",
+    "grad_avgpool_ceil",
+    "index_fill_clone_clamp",
+    "ldexp_dtype",
+    "local_buffer_keyerror_inplace",
+    "ones_like_size1_stride",
+    "zerotensor_segfault",
+}
+
+
+def expected_of(folder: Path) -> dict[str, object]:
+    return tomllib.loads((folder / "expected.toml").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
+def test_a_corpus_folder_has_a_program_that_parses_and_its_expectation(folder: Path) -> None:
+    source = (folder / "model.py").read_text(encoding="utf-8")
+    tree = ast.parse(source)
+    assert ast.get_docstring(tree), "model.py starts with a docstring that says what the program does"
+    assert "minify" not in source, "a corpus program is what a user has: it knows nothing of minify"
+    assert (folder / "expected.toml").is_file()
+    strays = {path.name for path in folder.iterdir()} - {"model.py", "expected.toml", "__pycache__"}
+    assert not strays
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
+def test_an_expectation_has_exactly_the_known_keys_with_the_right_types(folder: Path) -> None:
+    expected = expected_of(folder)
+    assert expected.keys() == TYPES.keys()
+    for key, kind in TYPES.items():
+        assert type(expected[key]) is kind, f"{key} must be a {kind.__name__}, got {expected[key]!r}"
+        if kind is list:
+            assert all(isinstance(item, str) for item in expected[key]), f"{key} must hold strings"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
+def test_an_expectation_makes_sense(folder: Path) -> None:
+    expected = expected_of(folder)
+    assert expected["source"] in SOURCES
+    assert expected["exit_code"] in (0, 1, 4)
+    assert expected["torch"] and expected["decisive"]
+    assert expected["devices"] in (["cpu"], ["cpu", "cuda"])
+    if expected["exit_code"] == 1:
+        assert (expected["signature"], expected["max_ops"]) == ("", 0)
+    else:
+        assert expected["signature"] in SIGNATURES[expected["command"]]
+    assert (expected["max_ops"] > 0) == (expected["exit_code"] == 0)
+
+
+def test_healthy_programs_are_named_so() -> None:
+    for folder in FOLDERS:
+        expected = expected_of(folder)
+        healthy_name = folder.name.startswith(("healthy_", "fails_in_eager_"))
+        assert healthy_name == (expected["source"] == "healthy") == (expected["exit_code"] == 1), folder.name
+
+
+def test_every_re_created_report_is_in_the_corpus() -> None:
+    found = {folder.name for folder in FOLDERS if expected_of(folder)["source"] == "re-created from a public report"}
+    assert found == RE_CREATED
+
+
+def test_every_kind_of_failure_is_in_the_corpus() -> None:
+    seen = Counter((expected_of(folder)["command"], expected_of(folder)["signature"]) for folder in FOLDERS)
+    for kind in (
+        ("accuracy", "value"),
+        ("accuracy", "metadata:stride"),
+        ("accuracy", "metadata:dtype"),
+        ("crash", "exception"),
+        ("crash", "signal"),
+        ("crash", "hang"),
+        ("crash", ""),
+    ):
+        assert seen[kind], f"no corpus program shows {kind}"
+    assert seen[("accuracy", "")] >= 6, "at least six healthy programs must answer: no such failure"
+    assert any(expected_of(folder)["exit_code"] == 4 for folder in FOLDERS)
+    assert any(expected_of(folder)["slow"] for folder in FOLDERS)
