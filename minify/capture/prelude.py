@@ -160,7 +160,8 @@ def _follow_names(wrapper: MetadataWrapper, places: Mapping[cst.CSTNode, tuple[_
         for assignment in scope.assignments if isinstance(scope, GlobalScope) else ():
             item, later = places[assignment.node] if isinstance(assignment, Assignment) else (None, False)
             if item and not later:  # else it is `global` in a function
-                item.binds.add("__future__." * ("__future__" in (item.imports or "")) + assignment.name)
+                future = (item.imports or "").startswith("from __future__ ")
+                item.binds.add("__future__." * future + assignment.name)
         for access in scope.accesses:
             names[access.node] |= {found.name for found in access.referents if isinstance(found.scope, GlobalScope)}
             if not access.referents and isinstance(access.node, cst.Name):
