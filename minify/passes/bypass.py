@@ -1,5 +1,7 @@
 """Bypass an op: whoever reads its result reads one of its operands of the same shape, dtype and device instead.
 
+A write that returns nothing (`setitem`) is bypassed by leaving it out: what it wrote to stays as it was.
+
 May lose: the values that the op makes (its range, its zeros), its strides and its fresh memory, the fusion it is part
 of. With the op go all ops that only it needed; `cut ops` is the pass that removes one op and keeps its other operands.
 """
@@ -8,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from minify.case import Arg, Case, Ref, TensorMeta, ValueMeta, op_refs, rewrite_op
+from minify.case import Arg, Case, Ref, ScalarMeta, TensorMeta, ValueMeta, op_refs, rewrite_op
 from minify.errors import InvalidCandidate
 from minify.passes.contract import Pass, Site
+from minify.passes.effects import written
 from minify.passes.flow import trace_flow
 from minify.passes.prune import prune, with_graph, written_inputs
 
@@ -21,6 +24,7 @@ def find(case: Case) -> tuple[Site, ...]:
     ranked: list[tuple[int, Site]] = []
     for op in case.graph.ops:
         operands = [name for name in dict.fromkeys(op_refs(op)) if alike(metas[name], op.meta)]
+        operands = list(written(op))[:1] if op.meta == ScalarMeta(None) else operands
         ranked += [(rank, (op.name, operand)) for rank, operand in enumerate(operands)]
     return tuple(site for _, site in sorted(ranked, key=lambda pair: pair[0]))
 

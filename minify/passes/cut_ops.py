@@ -10,14 +10,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from minify.case import Case, Graph, digest, op_refs
+from minify.case import Case, Graph, Input, ScalarInput, digest, op_refs
 from minify.errors import InvalidCandidate
 from minify.passes.boundary import Boundary
 from minify.passes.contract import Pass, Site
 from minify.passes.effects import written
-from minify.passes.expose import choose_outputs
+from minify.passes.expose import with_outputs
 from minify.passes.flow import Flow, Storage, trace_flow
-from minify.passes.prune import renumber_storages, without_unread_free_ops
+from minify.passes.prune import renumber_storages, written_inputs
 
 
 def op_names(case: Case) -> tuple[str, ...]:
@@ -54,16 +54,24 @@ def keep(case: Case, names: frozenset[str], base: str, consumers: str = "sinks")
     original outputs), `all_used` (these and every kept value that a cut op read). Raises InvalidCandidate where
     nothing visible would remain, or where a kept op needs a value that cannot be an input."""
     flow = trace_flow(case)
-    kept = kept_names(case, names, flow)
-    boundary = Boundary(case, kept, base, flow)
-    ops = boundary.rewrite_all()
-    inputs = boundary.inputs()
-    params = tuple(item.name for item in inputs)
-    live = frozenset(boundary.writes.live)
-    ops, outputs = choose_outputs(case.graph, ops, flow, live, frozenset(params), consumers)
-    graph = Graph(params, without_unread_free_ops(ops, outputs, flow.free), outputs)
-    program = dataclasses.replace(case.program, graph=graph)
-    return renumber_storages(dataclasses.replace(case, program=program, inputs=inputs))
+    boundary = Boundary(case, kept_names(case, names, flow), base, flow)
+    ops, inputs = boundary.ops(), boundary.inputs()
+    program = dataclasses.replace(case.program, graph=Graph(tuple(item.name for item in inputs), ops, ()))
+    bare = with_nonleaf_inputs(dataclasses.replace(case, program=program, inputs=inputs))
+    return renumber_storages(with_outputs(bare, case.graph, consumers))
+
+
+def with_nonleaf_inputs(case: Case) -> Case:
+    """An input that an op writes to becomes no leaf where it requires grad, since autograd forbids writing to those."""
+    names = written_inputs(case)
+
+    def changed(item: Input | ScalarInput) -> Input | ScalarInput:
+        if isinstance(item, ScalarInput) or item.name not in names or not item.meta.requires_grad:
+            return item
+        flags = tuple(dict.fromkeys((*item.meta.flags, "nonleaf")))
+        return dataclasses.replace(item, meta=dataclasses.replace(item.meta, flags=flags))
+
+    return dataclasses.replace(case, inputs=tuple(map(changed, case.inputs)))
 
 
 def kept_names(case: Case, names: frozenset[str], flow: Flow) -> frozenset[str]:

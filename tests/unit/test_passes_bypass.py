@@ -23,6 +23,15 @@ IN_PLACE = build(
     [op("a", ".add_", R("x"), 1, meta=tensor(storage=3)), op("b", "torch.relu", R("a")), op("c", "torch.exp", R("b"))],
     ["c"],
 )
+SETITEM = build(
+    ["x"],
+    [
+        op("a", "torch.relu", R("x")),
+        op("s", "operator.setitem", R("a"), 0, 1.0, meta=nothing()),
+        op("b", "torch.exp", R("a")),
+    ],
+    ["b"],
+)
 TWO_OUTPUTS = build(["x"], [op("a", "torch.relu", R("x")), op("b", "torch.neg", R("a"))], ["a", "b"])
 
 REWRITES: list[tuple[str, Case, tuple[Site, ...], str]] = [
@@ -34,6 +43,7 @@ REWRITES: list[tuple[str, Case, tuple[Site, ...], str]] = [
     ("a returned op", CHAIN, (("d", "c"),), "x | a = torch.exp(x); b = torch.neg(a); c = torch.neg(b) | c"),
     ("an in-place op", IN_PLACE, (("a", "x"),), "x | b = torch.relu(x); c = torch.exp(b) | c"),
     ("an output that would be an input goes", TWO_OUTPUTS, (("a", "x"),), "x | b = torch.neg(x) | b"),
+    ("a write that returns nothing", SETITEM, (("s", "a"),), "x | a = torch.relu(x); b = torch.exp(a) | b"),
     ("two outputs that become one", TWO_OUTPUTS, (("b", "a"),), "x | a = torch.relu(x) | a"),
 ]
 
@@ -50,7 +60,7 @@ NO_OPS = [
     ("another shape", build(["x"], [op("a", "torch.sum", R("x"), 0, meta=tensor((8,)))], ["a"])),
     ("another dtype", build(["x"], [op("a", ".half", R("x"), meta=tensor(dtype="float16"))], ["a"])),
     ("no operand", build([], [op("a", "torch.zeros", 3)], ["a"])),
-    ("no result", build(["x"], [op("a", "operator.setitem", R("x"), 0, 1.0, meta=nothing())], [])),
+    ("no result", build(["x"], [op("a", "torch.check", R("x"), meta=nothing())], [])),
 ]
 
 

@@ -74,6 +74,16 @@ MASK = build(
 )
 
 
+SUBTRACTED = build(
+    ["x"],
+    [
+        op("y", "torch.relu", R("x"), meta=tensor(storage=7)),
+        op("p", ".sub_", R("y"), 1, meta=tensor(storage=7)),
+        op("q", ".mul_", R("y"), 2, meta=tensor(storage=7)),
+        op("t", "torch.tanh", R("y")),
+    ],
+    ["t"],
+)
 REWRITES = [
     ("the first op reads the original input", CHAIN, "a", "sinks", "x | a = torch.relu(x) | a", {"x": "recorded"}),
     ("a later op reads what came before", CHAIN, "c", "sinks", "b | c = torch.exp(b) | c", {"b": "b"}),
@@ -204,6 +214,22 @@ REWRITES = [
         " | m = torch.zeros((4, 8)); set = operator.setitem(m, 0, 3.0) | m",
         None,
     ),
+    (
+        "a kept value is read anew after a cut write",
+        MASK,
+        "m e",
+        "sinks",
+        "m_ | m = torch.zeros((4, 8)); e = torch.exp(m_) | e m",
+        {"m_": "m"},
+    ),
+    (
+        "a kept value is written to anew after a cut write",
+        SUBTRACTED,
+        "y q t",
+        "sinks",
+        "x y_ | y = torch.relu(x); q = .mul_(y_, 2); t = torch.tanh(y_) | t y",
+        {"x": "recorded", "y_": "p"},
+    ),
     ("setitem alone writes to its input", MASK, "set", "sinks", "m | set = operator.setitem(m, 0, 3.0) | ", {"m": "m"}),
 ]
 
@@ -299,8 +325,10 @@ def test_versions_of_a_value_that_have_no_names_of_their_own_are_told_apart_by_t
 
 def test_zero_tensors_share_no_memory() -> None:
     zero = tensor(storage=-2, flags=("zerotensor",))
-    case = build([given("x", zero), given("y", zero)], [op("a", "torch.add", R("x"), R("y"))], ["a"])
-    assert storages(keep(case, frozenset("a"), "base")) == {"x": -2, "y": -2}
+    ops = [op("x", "torch.zero", meta=zero), op("y", "torch.zero", meta=zero), op("a", "torch.add", R("x"), R("y"))]
+    candidate = keep(build([], ops, ["a"]), frozenset("a"), "base")
+    assert storages(candidate) == {"x": 0, "y": 1}
+    assert values(candidate) == {"x": "zeros", "y": "zeros"}
 
 
 def test_a_scalar_parameter_stays_symbolic() -> None:
