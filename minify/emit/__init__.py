@@ -1,0 +1,10 @@
+"""A reduced case -> one standalone `repro.py`, and its confirmation in fresh processes."""
+
+from __future__ import annotations
+
+from minify.emit.header import Facts
+from minify.emit.literals import inline_values
+from minify.emit.repro import data_of, emit
+from minify.emit.verify import Verification, check, verify
+
+__all__ = ["Facts", "Verification", "check", "data_of", "emit", "inline_values", "verify"]

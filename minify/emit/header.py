@@ -1,0 +1,112 @@
+"""The docstring a repro opens with: what shows, where it starts, what it needs, how to read the exit code.
+
+Owns the words. Knows of the run only what `Facts`, the signature and the leading divergence say.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import textwrap
+
+from minify.case import Case, free_ops
+from minify.verdict import Divergence, Observation, Signature
+
+WIDTH = 116
+DATA_FILE = "repro_data.pt"
+_PATH = re.compile(r"(/[\w.+\-]+)+/")  # of a file; its own name stays
+HANG_SECONDS = 120  # a healthy program of this size, its first C++ headers included, takes a quarter of it
+
+
+@dataclasses.dataclass(frozen=True)
+class Facts:
+    """What the run found out beyond the case itself. `reproduced` is "3/3"; `versions` are (name, version) pairs."""
+
+    title: str = ""
+    stage: str = ""
+    decisive: tuple[str, ...] = ()
+    not_decisive: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    versions: tuple[tuple[str, str], ...] = ()
+    reproduced: str = ""
+
+
+def header(
+    case: Case,
+    observation: Observation,
+    signature: Signature,
+    facts: Facts,
+    row: Divergence | None,
+    recorded: list[str],
+) -> str:
+    """The docstring's content. `row` is the divergence that the repro checks, None for a crash; `recorded` names the
+    inputs that come from a file."""
+    lines = [facts.title or title(case, signature, row), "", symptom(observation, signature, row)]
+    if facts.stage:
+        lines.append(f"First divergent stage: {facts.stage}.")
+    if facts.decisive:
+        lines.append(f"Decisive: {'; '.join(facts.decisive)}.")
+    if facts.not_decisive:
+        lines.append(f"Not decisive: {'; '.join(facts.not_decisive)}.")
+    if recorded:
+        lines.append(f"Needs {DATA_FILE} beside it: recorded values of {', '.join(recorded)}.")
+    lines += facts.notes
+    versions = ", ".join(f"{name} {version}" for name, version in facts.versions)
+    reproduced = f"reproduced {facts.reproduced}" if facts.reproduced else ""
+    if versions or reproduced:
+        lines.append(f"{'; '.join(part for part in (versions, reproduced) if part)}.")
+    lines.append(exit_codes(signature))
+    return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, WIDTH) or [""])
+
+
+def title(case: Case, signature: Signature, row: Divergence | None) -> str:
+    """One sentence: the symptom, the ops, how much of the result is wrong."""
+    ops = op_names(case)
+    if signature.family == "exception":
+        return f"torch.compile raises {signature.name}: {ops}"
+    if signature.family == "signal":
+        return f"a program compiled by torch.compile dies of {signature.name}: {ops}"
+    if signature.family == "hang" or row is None:
+        return f"torch.compile hangs: {ops}"
+    what = f"wrong {row.kind}" if not row.total else "wrong result"
+    what = "wrong gradient" if row.where.startswith("grad:") else what
+    what = "wrong value written to an input" if row.where.startswith("input:") and row.total else what
+    extent = f" ({row.kind}, {row.bad} of {row.total} elements)" if row.total else ""
+    return f"torch.compile gives a {what}: {ops}{extent}"
+
+
+def op_names(case: Case) -> str:
+    """The program in words: `mul + argmax`, the first and the last ones of a long one."""
+    free = free_ops(case.graph)
+    names = [_short(op.target) for op in case.graph.ops if op.name not in free]
+    if len(names) > 6:
+        names = [*names[:2], f"{len(names) - 4} more", *names[-2:]]
+    return " + ".join(names) or "no op"
+
+
+def _short(target: str) -> str:
+    parts = target.split(".")
+    return parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
+
+
+def symptom(observation: Observation, signature: Signature, row: Divergence | None) -> str:
+    """What was expected and what was seen instead."""
+    if signature.family == "exception":
+        text = " ".join(observation.crash_text.split()) or f"{signature.name}: {signature.message}"
+        return f"Eager runs; compiled raises {textwrap.shorten(_PATH.sub('', text), 240, placeholder=' ...')}"
+    if signature.family == "signal":
+        return f"Eager runs; the compiled program kills its process with {signature.name}."
+    if row is None:
+        return "Eager runs; the compiled program does not come to an end."
+    kind, _, name = row.where.partition(":")
+    where = {"grad": f"gradient of `{name}`", "input": f"`{name}` after the run"}.get(kind, f"output `{name}`")
+    element = f", element {list(row.index)}" if row.index else ""
+    return f"Expected {row.expected}, observed {row.observed} ({where}{element})."
+
+
+def exit_codes(signature: Signature) -> str:
+    if signature.family == "signal":
+        return f"The bug shows as death by {signature.name}; exit code 0: it does not show; 125: cannot tell."
+    if signature.family == "hang":
+        return f"Exit code 1: stuck for {HANG_SECONDS} s, the bug shows; 0: it does not; 125: cannot tell."
+    return "Exit code 1: the bug shows; 0: it does not; 125: cannot tell."

@@ -1,0 +1,74 @@
+"""Recorded values small enough to be read, written out as numbers.
+
+Owns which elements a literal lists and how few digits they need. Reads the store of recorded values, writes nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+from typing import TypeAlias
+
+import torch
+
+from minify import inputs as input_text
+from minify import store
+from minify.case import Case, Input, Recipe, Recorded, ScalarInput, TensorMeta, is_contiguous, numel
+from minify.replay import lay_out
+
+Number: TypeAlias = "bool | int | float | complex"
+_MOST_DIGITS = 17  # enough for any double
+
+
+def inline_values(case: Case, root: Path, limit: int = 64) -> Case:
+    """`case` with each recorded value of at most `limit` storage elements turned into a literal of the same bits
+    (a NaN's payload apart); larger ones stay recorded. `root` is the store they are in."""
+    shared = {number for number, members in input_text.groups(case).items() if len(members) > 1}
+
+    def inlined(item: Input | ScalarInput) -> Input | ScalarInput:
+        if not isinstance(item, Input) or not isinstance(item.value, Recorded):
+            return item
+        storage = store.load_storage(root, item.value.digest)
+        if item.meta.storage not in shared:
+            storage = store.storage_of(lay_out(storage, item))
+        elements = _listed(storage, item.meta, shared=item.meta.storage in shared)
+        if elements.numel() > limit:
+            return item
+        return dataclasses.replace(item, value=Recipe("literal", numbers(elements)))
+
+    return dataclasses.replace(case, inputs=tuple(inlined(item) for item in case.inputs))
+
+
+def _listed(storage: torch.Tensor, meta: TensorMeta, *, shared: bool) -> torch.Tensor:
+    """The elements that the text of an input lists: of a row-major tensor its own, of any other the whole storage."""
+    dtype = getattr(torch, meta.dtype)
+    flat = storage.view(dtype) if storage.dtype != dtype else storage
+    wanted = numel(meta.shape) if is_contiguous(meta) and not shared else meta.storage_size
+    missing = wanted - flat.numel()
+    return torch.cat([flat, flat.new_zeros(missing)]) if missing > 0 else flat[:wanted]
+
+
+def numbers(flat: torch.Tensor) -> tuple[Number, ...]:
+    """Python numbers that give the elements of a 1-D tensor back exactly, with as few digits as that takes."""
+    if flat.is_complex():
+        parts = torch.view_as_real(flat.resolve_conj()).reshape(-1)
+        reals = [float(part) for part in numbers(parts)]  # type: ignore[arg-type]
+        return tuple(complex(real, imag) for real, imag in zip(reals[::2], reals[1::2], strict=True))
+    if not flat.is_floating_point():
+        return tuple(flat.tolist())
+    return tuple(_shortest(flat))
+
+
+def _shortest(flat: torch.Tensor) -> list[float]:
+    exact: list[float] = flat.tolist()
+    short = list(exact)
+    open_ = {position for position, value in enumerate(exact) if math.isfinite(value)}
+    for digits in range(1, _MOST_DIGITS):
+        guesses = {position: float(f"{exact[position]:.{digits}g}") for position in sorted(open_)}
+        back = torch.tensor(list(guesses.values()), dtype=torch.float64).to(flat.dtype).tolist()
+        for position, guess, value in zip(guesses, guesses.values(), back, strict=True):
+            if value == exact[position]:
+                short[position] = guess
+                open_.discard(position)
+    return short

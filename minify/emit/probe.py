@@ -1,0 +1,147 @@
+"""What a repro's run hands back and how it tells compiled from eager, as Python text: one check, of one result.
+
+Owns the choice of the leading divergence and the public-API form of each check in `minify.compare`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+
+from minify.case import Case, Input, Ref, TensorMeta, ValueMeta, tensor_inputs
+from minify.compare import Tolerance
+from minify.verdict import VALUE_KINDS, Divergence, Observation, Signature
+
+PRINTED_WHOLE = 16  # elements
+_EXACT_ENOUGH = ("float32", "float64", "complex64", "complex128")
+
+
+@dataclasses.dataclass(frozen=True)
+class Probe:
+    """`result` is what `run` returns, `good` compares `observed` with `expected`, `shown` is what is printed of each,
+    a suffix such as `[3, 5].item()`. `backward` says that `result` reads `gradients`."""
+
+    result: str
+    good: str
+    shown: str = ""
+    backward: bool = False
+
+
+def leading(observation: Observation, signature: Signature) -> Divergence | None:
+    """The divergence that the repro checks, None for a crash. Raises ValueError where the failure was not observed."""
+    if signature.kind == "crash":
+        return None
+    kinds = VALUE_KINDS if signature.family == "value" else (signature.name,)
+    rows = [row for row in observation.divergences if row.kind in kinds]
+    if not rows:
+        raise ValueError(f"the observation shows no {signature}, but {observation.divergences or 'no divergence'}")
+    return max(rows, key=lambda row: (row.kind == signature.name, row.excess))
+
+
+def probe(case: Case, observation: Observation, row: Divergence, tolerance: Tolerance) -> Probe:
+    """The check of one divergence."""
+    value, meta = _located(case, observation, row.where)
+    backward = row.where.startswith("grad:")
+    if row.kind in VALUE_KINDS:
+        return dataclasses.replace(_of_values(case, observation, row, tolerance, value, meta), backward=backward)
+    results = {
+        "dtype": f"{value}.dtype",
+        "shape": f"tuple({value}.shape)",
+        "stride": f"{value}.stride()",
+        "structure": _structure(row, value),
+        "aliasing": _sharing(case, observation, row, value),
+    }
+    return Probe(results[row.kind], "observed == expected", backward=backward)
+
+
+def metas(case: Case, observation: Observation) -> dict[str, ValueMeta | None]:
+    """What is known of every named value, by name; what the last run saw wins."""
+    known: dict[str, ValueMeta | None] = {item.name: item.meta for item in tensor_inputs(case)}
+    known.update({op.name: op.meta for op in case.graph.ops})
+    known.update(observation.trace)
+    return known
+
+
+def output_text(case: Case, position: int) -> str:
+    return "output" if len(case.graph.outputs) == 1 else f"outputs[{position}]"
+
+
+def _located(case: Case, observation: Observation, where: str) -> tuple[str, TensorMeta | None]:
+    """The expression of a result inside `run`, and what is known of it."""
+    kind, _, name = where.partition(":")
+    meta: ValueMeta | None = metas(case, observation).get(name)
+    if kind == "grad":
+        wanted = [item.name for item in tensor_inputs(case) if item.meta.requires_grad]
+        value = f"gradients[{wanted.index(name)}]"
+    elif kind == "input":
+        value = f"inputs[{[item.name for item in case.inputs].index(name)}]"
+    else:
+        value = output_text(case, _position(case, name))
+    return value, meta if isinstance(meta, TensorMeta) else None
+
+
+def _position(case: Case, name: str) -> int:
+    for position, output in enumerate(case.graph.outputs):
+        if name in (getattr(output, "name", str(position)), str(output)):
+            return position
+    raise ValueError(f"no output is called {name}")
+
+
+def _of_values(
+    case: Case, observation: Observation, row: Divergence, tolerance: Tolerance, value: str, meta: TensorMeta | None
+) -> Probe:
+    dtype = meta.dtype if meta else "float32"
+    if case.settings.grad_mode == "grad" and not row.where.startswith("grad:"):
+        value += ".detach()"
+    if dtype.startswith("complex"):
+        value = f"torch.view_as_real({value}.resolve_conj())"
+    shown = "" if row.total <= PRINTED_WHOLE or not row.index else f"[{', '.join(map(str, row.index))}].item()"
+    retyped = any(other.kind == "dtype" and other.where == row.where for other in observation.divergences)
+    if row.kind == "integer":
+        return Probe(
+            value, "bool((observed == expected).all())" if retyped else "torch.equal(observed, expected)", shown
+        )
+    rtol, atol = tolerance.of(getattr(torch, dtype))
+    atol = max(atol, _noise(row, atol))
+    wide = ".double()" if retyped or dtype not in _EXACT_ENOUGH else ""
+    bounds = f"rtol={number(rtol)}, atol={number(atol)}, equal_nan=True"
+    return Probe(value, f"torch.allclose(observed{wide}, expected{wide}, {bounds})", shown)
+
+
+def _noise(row: Divergence, atol: float) -> float:
+    """An absolute tolerance that also covers twice eager's own error, so that a healthy compiler passes; 0 where the
+    divergence does not stand well clear of it."""
+    if row.kind != "value" or not row.eager_abs or not row.excess:
+        return 0.0
+    error = abs(float(row.observed) - float(row.expected))
+    wide = float(f"{2 * row.eager_abs:.1g}")
+    return wide if wide > atol and error - row.eager_abs > 2 * (wide + error / row.excess) else 0.0
+
+
+def number(value: float) -> str:
+    """`1e-5` rather than `1e-05`."""
+    return repr(value).replace("e-0", "e-")
+
+
+def _structure(row: Divergence, value: str) -> str:
+    if row.expected.startswith("(torch."):  # layout and device of a tensor
+        return f"({value}.layout, {value}.device)"
+    if "tensor of shape" in row.expected + row.observed or row.where.startswith("grad:"):
+        return f"type({value}).__name__"
+    return f"repr({value})"
+
+
+def _sharing(case: Case, observation: Observation, row: Divergence, value: str) -> str:
+    """The names of the inputs and other outputs that lie in the same memory as one output."""
+    known = metas(case, observation)
+    shares = []
+    for position, item in enumerate(case.inputs):
+        if isinstance(item, Input):
+            shares.append((item.name, f"inputs[{position}]"))
+    for position, output in enumerate(case.graph.outputs):
+        if isinstance(output, Ref) and isinstance(known.get(output.name), TensorMeta | None):
+            shares.append((output.name, output_text(case, position)))
+    others = ", ".join(f'("{name}", {other})' for name, other in shares if other != value)
+    memory = "untyped_storage().data_ptr()"
+    return f"[name for name, other in [{others}] if other.{memory} == {value}.{memory}]"

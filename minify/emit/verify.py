@@ -1,0 +1,159 @@
+"""A repro confirmed as a stranger would run it: a fresh process, an empty folder, empty caches, no `minify`.
+
+Owns those processes and folders: none outlives a call. Knows nothing of cases; takes a file and reads exit codes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from minify.emit.header import DATA_FILE
+from minify.errors import CHECK_BAD, CHECK_CANNOT_TELL, CHECK_GOOD
+from minify.verdict import Signature
+
+_TICK_SECONDS = 0.1
+_TAIL_BYTES = 8 << 10
+_DEADLY = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE")
+# An exception that the file lets escape tells nothing, whereas Python would exit 1, as the bug does.
+_RUN = """
+import runpy, sys, traceback
+sys.modules["minify"] = None
+sys.argv = ["repro.py"]
+try:
+    runpy.run_path("repro.py", run_name="__main__")
+except Exception:
+    traceback.print_exc()
+    sys.exit(125)
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Verification:
+    """`reproduced` of `runs` showed the failure. `alone` says that the file needed no other beside it. `detail` says how
+    each run ended, `output` is what the last one printed."""
+
+    runs: int
+    reproduced: int
+    alone: bool
+    detail: str
+    output: str
+
+
+def verify(
+    path: Path,
+    signature: Signature,
+    runs: int = 2,
+    timeout: float = 600,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Verification:
+    """Run the file `runs` times and count how often it fails as `signature` says. Stops after the run in flight is
+    killed when `should_stop()` turns true. Raises OSError where the file cannot be read or no process be started."""
+    endings: list[str] = []
+    reproduced, output = 0, ""
+    while len(endings) < runs and not should_stop():
+        code, output = run_alone(path, timeout, should_stop)
+        reproduced += shows(code, signature)
+        endings.append(described(code))
+    return Verification(
+        len(endings), reproduced, not _data_beside(path).exists(), ", ".join(endings) or "not run", output
+    )
+
+
+def check(path: Path, repeat: int, timeout: float) -> int:
+    """What `minify check` answers, as `git bisect run` wants it: 0 every run exits 0; 1 some run exits 1 or dies of a
+    signal that stands for a crash; 125 cannot tell (no such file, an exception that escapes it, a timeout)."""
+    codes = []
+    for _ in range(repeat):
+        try:
+            codes.append(run_alone(path, timeout, lambda: False)[0])
+        except OSError:
+            return CHECK_CANNOT_TELL
+    if any(code not in (0, 1) and signal_name(code) not in _DEADLY for code in codes) or not codes:
+        return CHECK_CANNOT_TELL
+    return CHECK_BAD if any(codes) else CHECK_GOOD
+
+
+def shows(code: int | None, signature: Signature) -> bool:
+    """Whether a run that ended in `code` showed the failure; None stands for a run that was killed."""
+    return signal_name(code) == signature.name if signature.family == "signal" else code == 1
+
+
+def signal_name(code: int | None) -> str:
+    """The signal a process died of, by its exit code or by the shell's (128 + number); "" where it died of none."""
+    number = 0 if code is None else -code if code < 0 else code - 128
+    with contextlib.suppress(ValueError):
+        return signal.Signals(number).name
+    return ""
+
+
+def described(code: int | None) -> str:
+    return "killed" if code is None else signal_name(code) or f"exit {code}"
+
+
+def run_alone(path: Path, timeout: float, should_stop: Callable[[], bool]) -> tuple[int | None, str]:
+    """Exit code and last output of one run of a copy of `path`; None where it was killed, being too slow or no longer wanted."""
+    with tempfile.TemporaryDirectory(prefix="minify-repro-", ignore_cleanup_errors=True) as name:
+        folder, caches, log = Path(name, "alone"), Path(name, "caches"), Path(name, "log")
+        folder.mkdir()
+        shutil.copyfile(path, folder / "repro.py")
+        if _data_beside(path).exists():
+            shutil.copyfile(_data_beside(path), folder / DATA_FILE)
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _RUN],
+                cwd=folder,
+                env=_environment(caches),
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            try:
+                code = _wait(process, timeout, should_stop)
+            finally:
+                _kill(process)
+        return code, _tail(log)
+
+
+def _data_beside(path: Path) -> Path:
+    return path.with_name(DATA_FILE)
+
+
+def _environment(caches: Path) -> dict[str, str]:
+    """Ours, without what would let the file lean on this checkout or on code compiled earlier."""
+    kept = {
+        name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith("MINIFY_")
+    }
+    return {**kept, "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "TRITON_CACHE_DIR": str(caches / "triton")}
+
+
+def _wait(process: subprocess.Popen[bytes], timeout: float, should_stop: Callable[[], bool]) -> int | None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline and not should_stop():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_TICK_SECONDS)
+    return None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """The process and all it started, compile workers included."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=30)
+
+
+def _tail(log: Path) -> str:
+    with log.open("rb") as stream:
+        stream.seek(max(0, log.stat().st_size - _TAIL_BYTES))
+        return stream.read().decode(errors="replace")
