@@ -31,7 +31,7 @@ from minify.case import (
 )
 from minify.errors import InvalidCandidate
 from minify.passes.effects import written
-from minify.passes.flow import BEFORE_ALL, Flow, Storage
+from minify.passes.flow import BEFORE_ALL, Flow, Storage, has_memory
 
 Block: TypeAlias = "tuple[Storage, int]"
 
@@ -100,7 +100,7 @@ class Boundary:
         def relabelled(meta: ValueMeta) -> ValueMeta:
             if isinstance(meta, SequenceMeta):
                 return SequenceMeta(tuple(map(relabelled, meta.items)))
-            if not isinstance(meta, TensorMeta) or meta.storage < 0:
+            if not isinstance(meta, TensorMeta) or not has_memory(meta):
                 return meta
             block = (meta.storage, self.era(meta.storage, self.made_at(op.name)))
             outside = block in self.numbers and block not in self.allocated
@@ -144,7 +144,7 @@ class Boundary:
         root = self.flow.root[name]
         original = self.originals.get(root)
         own = self.unused("_".join((root if original else name, *map(str, path))))
-        storage = self.number((meta.storage, era) if meta.storage >= 0 else ("no memory", own))
+        storage = self.number((meta.storage, era) if has_memory(meta) else ("no memory", own))
         if isinstance(original, Input) and era == BEFORE_ALL:
             return dataclasses.replace(original, name=own, meta=dataclasses.replace(original.meta, storage=storage))
         value = Derived(self.base, self.moment(name, path, era, reader))

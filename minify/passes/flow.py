@@ -71,15 +71,19 @@ def trace_flow(case: Case) -> Flow:
 
 
 def storages(meta: ValueMeta | None, root: str) -> frozenset[Storage]:
-    """The storages of a value: none for a number, one for a tensor, several for a sequence. A negative number stands
-    for no memory at all (zero tensors)."""
+    """The storages of a value: none for a number, one for a tensor, several for a sequence."""
     if meta is None:
         return frozenset((root,))
     if isinstance(meta, TensorMeta):
-        return frozenset((meta.storage,)) if meta.storage >= 0 else frozenset()
+        return frozenset((meta.storage,)) if has_memory(meta) else frozenset()
     if isinstance(meta, SequenceMeta):
         return frozenset[Storage]().union(*(storages(item, root) for item in meta.items))
     return frozenset()
+
+
+def has_memory(meta: TensorMeta) -> bool:
+    """Whether the tensor lies in a storage; a zero tensor does not, whatever its number."""
+    return meta.storage >= 0 and "zerotensor" not in meta.flags
 
 
 def sequence_items(ops: tuple[Op, ...], free: frozenset[str]) -> dict[tuple[str, int], str]:

@@ -8,9 +8,21 @@ from __future__ import annotations
 
 import dataclasses
 
-from minify.case import Arg, Case, Input, Op, SequenceMeta, TensorMeta, ValueMeta, op_refs, refs
+from minify.case import (
+    Arg,
+    Case,
+    Input,
+    Op,
+    ScalarInput,
+    SequenceMeta,
+    TensorMeta,
+    ValueMeta,
+    op_refs,
+    refs,
+    tensor_inputs,
+)
 from minify.passes.effects import is_barrier, written
-from minify.passes.flow import Flow, Storage, trace_flow
+from minify.passes.flow import Flow, Storage, has_memory, trace_flow
 
 
 def prune(case: Case) -> Case:
@@ -81,20 +93,24 @@ def without_unread_free_ops(ops: tuple[Op, ...], outputs: tuple[Arg, ...], free:
 
 
 def renumber_storages(case: Case) -> Case:
-    """The same sharing under the numbers 0, 1, ... in order of appearance, so that equal cases have equal digests."""
-    numbers: dict[int, int] = {}
+    """The same sharing under the numbers 0, 1, ... in order of appearance, so that equal cases have equal digests.
 
-    def tensor(meta: TensorMeta) -> TensorMeta:
-        number = numbers.setdefault(meta.storage, len(numbers)) if meta.storage >= 0 else meta.storage
-        return dataclasses.replace(meta, storage=number)
+    Inputs without memory come after those with it, as a run of the program would number them."""
+    numbers: dict[object, int] = {}
+    for item in sorted(tensor_inputs(case), key=lambda item: not has_memory(item.meta)):
+        numbers.setdefault(item.meta.storage if has_memory(item.meta) else item.name, len(numbers))
 
     def value(meta: ValueMeta) -> ValueMeta:
-        if isinstance(meta, TensorMeta):
-            return tensor(meta)
-        return SequenceMeta(tuple(value(item) for item in meta.items)) if isinstance(meta, SequenceMeta) else meta
+        if isinstance(meta, TensorMeta) and has_memory(meta):
+            return dataclasses.replace(meta, storage=numbers.setdefault(meta.storage, len(numbers)))
+        return SequenceMeta(tuple(map(value, meta.items))) if isinstance(meta, SequenceMeta) else meta
 
-    inputs = tuple(
-        dataclasses.replace(item, meta=tensor(item.meta)) if isinstance(item, Input) else item for item in case.inputs
-    )
+    def renumbered(item: Input | ScalarInput) -> Input | ScalarInput:
+        if isinstance(item, ScalarInput):
+            return item
+        number = numbers[item.meta.storage if has_memory(item.meta) else item.name]
+        return dataclasses.replace(item, meta=dataclasses.replace(item.meta, storage=number))
+
     ops = tuple(dataclasses.replace(op, meta=None if op.meta is None else value(op.meta)) for op in case.graph.ops)
+    inputs = tuple(map(renumbered, case.inputs))
     return dataclasses.replace(with_graph(case, ops, case.graph.outputs), inputs=inputs)

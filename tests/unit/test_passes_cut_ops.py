@@ -331,6 +331,19 @@ def test_zero_tensors_share_no_memory() -> None:
     assert values(candidate) == {"x": "zeros", "y": "zeros"}
 
 
+def test_the_number_of_a_zero_tensor_input_may_be_that_of_a_later_storage() -> None:
+    zero = tensor(storage=1, flags=("zerotensor",))
+    case = build(
+        [given("z", zero), given("x", tensor(storage=0))],
+        [
+            op("a", "torch.relu", R("x"), meta=tensor(storage=1)),
+            op("b", "torch.mul", R("z"), R("a"), meta=tensor(storage=2)),
+        ],
+        ["b"],
+    )
+    assert storages(keep(case, frozenset("b"), "base")) == {"z": 1, "a": 0}
+
+
 def test_a_scalar_parameter_stays_symbolic() -> None:
     scalar = ScalarInput("n", 4, dynamic=True)
     case = build([scalar, "x"], [op("a", ".view", R("x"), R("n"), -1), op("b", "torch.exp", R("a"))], ["b"])
