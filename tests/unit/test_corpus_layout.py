@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
-import tomllib
+import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 CORPUS = Path(__file__).resolve().parents[2] / "corpus"
 FOLDERS = sorted(path for path in CORPUS.iterdir() if path.is_dir() and not path.name.startswith((".", "__")))
