@@ -1,18 +1,13 @@
 """The edge of a cut: what kept ops read from outside, turned into inputs, literals, or tuples of them.
 
-A cut write is a missing producer too: whoever reads the memory after it reads an input that holds what was written.
-So each cut write to a storage ends an era of it, and a value belongs to the era in which it was made; a read in a later
-era is a read from outside. Inputs of one storage and one era share their memory, others don't.
-
 Owns the naming of `Derived` values. One is a value of the base case as the first kept op that reads it finds it: `y`;
 an item of a sequence, `y[0]`; and, where another era of `y` is an input too, `y@op`: its value just before `op`.
 """
 
 from __future__ import annotations
 
-import bisect
 import dataclasses
-from typing import TypeAlias
+from collections import Counter
 
 from minify.case import (
     Arg,
@@ -21,24 +16,23 @@ from minify.case import (
     Input,
     Op,
     Recipe,
+    Recorded,
     Ref,
     ScalarInput,
     ScalarMeta,
     SequenceMeta,
     TensorMeta,
     ValueMeta,
+    Window,
     rewrite_op,
 )
 from minify.errors import InvalidCandidate
-from minify.passes.effects import written
-from minify.passes.flow import BEFORE_ALL, Flow, Storage, has_memory
-
-Block: TypeAlias = "tuple[Storage, int]"
+from minify.passes.eras import Eras
+from minify.passes.flow import BEFORE_ALL, Flow, has_memory
 
 
 class Boundary:
-    """Collects, in `made`, what the kept ops of `case` need from outside. A `Block` is a storage in one era, named by the
-    position of the cut write that began it."""
+    """Collects, in `made`, what the kept ops of `case` need from outside: an input for each object and era."""
 
     def __init__(self, case: Case, kept: frozenset[str], base: str, flow: Flow) -> None:
         self.case = case
@@ -46,8 +40,7 @@ class Boundary:
         self.base = base
         self.flow = flow
         self.originals = {item.name: item for item in case.inputs}
-        self.cut_writes = cut_writes(case, kept, flow)
-        self.allocated = self.allocated_blocks()
+        self.eras = Eras(case, kept, flow)
         self.made: dict[tuple[str, int], Input | ScalarInput] = {}
         self.numbers: dict[tuple[object, ...], int] = {}
         self.taken = set(kept)
@@ -61,35 +54,23 @@ class Boundary:
         return tuple(self.relabel(done[op.name]) for op in ops)
 
     def inputs(self) -> tuple[Input | ScalarInput, ...]:
-        """What was collected: the original parameters that stay, in their order, then the others in order of need."""
-        known = {item.name: item for item in self.made.values()}
-        stay = [known.pop(name) for name in self.originals if name in known]
-        return (*stay, *known.values())
+        """What was collected: the original parameters that stay as they are, in their order, then the others in order of
+        need, so that the first of those that share memory holds what it was before any of them was written to."""
+        users = Counter(item.meta.storage for item in self.made.values() if isinstance(item, Input))
+        shared = {storage for storage, count in users.items() if count > 1}
+        needed = [self.in_shared_memory(item, shared) for item in self.made.values()]
+        known = {item.name: item for item in needed}
+        same = [name for name, item in self.originals.items() if name in known and known[name].value == item.value]
+        return (*(known.pop(name) for name in same), *known.values())
 
-    def era(self, storage: Storage, position: int) -> int:
-        """The last cut write to `storage` before `position`."""
-        writes = self.cut_writes.get(storage, [])
-        index = bisect.bisect_left(writes, position)
-        return writes[index - 1] if index else BEFORE_ALL
-
-    def blocks(self, name: str, position: int) -> frozenset[Block]:
-        """Where the memory of `name` is at some position."""
-        return frozenset((storage, self.era(storage, position)) for storage in self.flow.memory[name])
-
-    def made_at(self, name: str) -> int:
-        """The position of the op that made a value; taking it out of a sequence is not making it."""
-        while name in self.flow.free and self.flow.source(name) in self.flow.ops:
-            name = self.flow.source(name)
-        return self.flow.position[name]
-
-    def allocated_blocks(self) -> frozenset[Block]:
-        """The blocks that kept ops allocate, so that no input lies in the same memory."""
-        origin: dict[Storage, str] = {}
-        for name in self.flow.position:
-            for storage in self.flow.memory[name]:
-                origin.setdefault(storage, name)
-        inside = ((storage, name) for storage, name in origin.items() if name in self.kept)
-        return frozenset((storage, self.era(storage, self.flow.position[name])) for storage, name in inside)
+    def in_shared_memory(self, item: Input | ScalarInput, shared: set[int]) -> Input | ScalarInput:
+        """`item`, its recorded data exchanged for that of the base where its memory has views now but holds other data
+        than was recorded (dims that have shrunk)."""
+        if isinstance(item, ScalarInput) or item.meta.storage not in shared or not isinstance(item.value, Recorded):
+            return item
+        if item.value.window in (None, Window(item.meta.shape, item.meta.stride, item.meta.offset)):
+            return item
+        return dataclasses.replace(item, value=Derived(self.base, item.name))
 
     def rewrite(self, op: Op) -> Op:
         return rewrite_op(op, lambda leaf: self.replace(leaf.name, op) if isinstance(leaf, Ref) else leaf)
@@ -102,8 +83,8 @@ class Boundary:
                 return SequenceMeta(tuple(map(relabelled, meta.items)))
             if not isinstance(meta, TensorMeta) or not has_memory(meta):
                 return meta
-            block = (meta.storage, self.era(meta.storage, self.made_at(op.name)))
-            outside = block in self.numbers and block not in self.allocated
+            block = (meta.storage, self.eras.at(meta.storage, self.eras.made_at(op.name)))
+            outside = block in self.numbers and block not in self.eras.allocated
             return dataclasses.replace(meta, storage=self.number(block if outside else ("inside", *block)))
 
         return dataclasses.replace(op, meta=None if op.meta is None else relabelled(op.meta))
@@ -112,7 +93,7 @@ class Boundary:
         """What `reader` reads in place of `name`."""
         root, position = self.flow.root[name], self.flow.position[reader.name]
         free = reader.name in self.flow.free
-        if name in self.kept and (free or self.blocks(name, position) == self.blocks(name, self.made_at(name))):
+        if name in self.kept and (free or self.eras.is_current(name, position)):
             return Ref(name)
         if free:
             for (known, _), item in self.made.items():
@@ -133,7 +114,7 @@ class Boundary:
             raise InvalidCandidate(f"{name} cannot become an input: it is neither a tensor nor a number")
         if len(path) == 1 and (name, path[0]) in self.flow.items:
             name, path = self.flow.items[name, path[0]], ()
-        era = self.era(meta.storage, self.flow.position[reader.name])
+        era = self.eras.at(meta.storage, self.flow.position[reader.name])
         key = (item_text(self.flow.root[name], path), era)
         if key not in self.made:
             self.made[key] = self.new_input(name, path, meta, era, reader)
@@ -176,16 +157,6 @@ class Boundary:
             name += "_"
         self.taken.add(name)
         return name
-
-
-def cut_writes(case: Case, kept: frozenset[str], flow: Flow) -> dict[Storage, list[int]]:
-    """For each storage, the positions of the cut ops that write to it."""
-    found: dict[Storage, list[int]] = {}
-    for index, op in enumerate(case.graph.ops):
-        if op.name not in kept:
-            for storage in frozenset[Storage]().union(*(flow.memory[name] for name in written(op))):
-                found.setdefault(storage, []).append(index)
-    return found
 
 
 def item_text(name: str, path: tuple[int, ...]) -> str:

@@ -3,7 +3,8 @@
 `keep` is what the search over subsets is built on; the pass `cut ops` does the same one op at a time in the sweep.
 May lose: where a value comes from (a constant the compiler could fold, a shape it could derive, a fusion with the
 producer), a second consumer that stopped a fusion (`consumers="all_used"` keeps it visible), and a symbolic number
-that a cut op computed, which becomes a literal. Keeps sizes, strides, offsets, dtypes and storage sharing.
+that a cut op computed, which becomes a literal. Keeps sizes, strides, offsets, dtypes and storage sharing, and an
+autocast region that every kept op lies in, as a setting.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import dataclasses
 
 from minify.case import Case, Graph, Input, ScalarInput, digest, op_refs
 from minify.errors import InvalidCandidate
+from minify.passes.autocast import settings_of_cut_regions
 from minify.passes.boundary import Boundary
 from minify.passes.contract import Pass, Site
 from minify.passes.effects import written
@@ -57,7 +59,8 @@ def keep(case: Case, names: frozenset[str], base: str, consumers: str = "sinks")
     boundary = Boundary(case, kept_names(case, names, flow), base, flow)
     ops, inputs = boundary.ops(), boundary.inputs()
     program = dataclasses.replace(case.program, graph=Graph(tuple(item.name for item in inputs), ops, ()))
-    bare = with_nonleaf_inputs(dataclasses.replace(case, program=program, inputs=inputs))
+    settings = settings_of_cut_regions(case, (op.name for op in ops))
+    bare = with_nonleaf_inputs(Case(program, inputs, settings))
     return renumber_storages(with_outputs(bare, case.graph, consumers))
 
 

@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from minify.case import Case, ListArg, OpaqueMeta, Ref, ScalarInput, ScalarMeta, digest, tensor_inputs
+from minify.case import (
+    Case,
+    ListArg,
+    OpaqueMeta,
+    Recorded,
+    Ref,
+    ScalarInput,
+    ScalarMeta,
+    Window,
+    digest,
+    tensor_inputs,
+)
 from minify.errors import InvalidCandidate
 from minify.passes.cut_ops import CUT_OPS, keep, neighbours, op_names
 from minify.passes.wellformed import faults
@@ -403,6 +414,83 @@ def test_neighbours_follow_values_through_indexing_and_memory() -> None:
     assert neighbours(MAX) == {"m": ("e",), "e": ("m",)}
     assert neighbours(DIAMOND) == {"a": ("b", "c"), "b": ("a", "d"), "c": ("a", "d"), "d": ("b", "c")}
     assert neighbours(MASK) == {"m": ("set", "e"), "set": ("m", "e"), "e": ("m", "set")}
+
+
+ENTER, EXIT = "torch.amp.autocast_mode._enter_autocast", "torch.amp.autocast_mode._exit_autocast"
+REGION = build(
+    ["x"],
+    [
+        op("a", "torch.relu", R("x")),
+        op("on", ENTER, "cpu", None, True, None, meta=OpaqueMeta("autocast")),
+        op("b", "torch.mm", R("a"), R("a")),
+        op("c", "torch.mm", R("b"), R("b")),
+        op("off", EXIT, R("on"), meta=nothing()),
+        op("d", "torch.exp", R("c")),
+    ],
+    ["d"],
+)
+
+
+@pytest.mark.parametrize(
+    ("names", "autocast"),
+    [
+        ("b", (("cpu", "bfloat16"),)),
+        ("b c", (("cpu", "bfloat16"),)),
+        ("a", ()),
+        ("d", ()),
+        ("c d", ()),
+        ("on b off", ()),
+    ],
+)
+def test_a_cut_autocast_region_becomes_a_setting_where_every_kept_op_lies_in_it(
+    names: str, autocast: tuple[tuple[str, str], ...]
+) -> None:
+    assert keep(REGION, frozenset(names.split()), "base").settings.autocast == autocast
+
+
+def test_a_value_written_to_through_a_cut_view_is_read_as_the_write_left_it() -> None:
+    case = build(
+        ["x"],
+        [
+            op("p", "torch.relu", R("x"), meta=tensor(storage=7)),
+            op("v", ".view", R("p"), 32, meta=tensor((32,), storage=7)),
+            op("m", ".mul_", R("v"), 2.0, meta=tensor((32,), storage=7)),
+            op("r", "torch.exp", R("p")),
+        ],
+        ["r"],
+    )
+    candidate = keep(case, frozenset("pmr"), "base")
+    assert show(candidate) == "x v p_ | p = torch.relu(x); m = .mul_(v, 2.0); r = torch.exp(p_) | r p"
+    assert storages(candidate) == {"x": 0, "v": 1, "p_": 1}
+
+
+def test_the_first_input_of_a_memory_is_the_one_that_is_needed_first() -> None:
+    case = build(
+        [given("x", tensor(storage=7))],
+        [
+            op("s", "operator.setitem", R("x"), 0, 1.0, meta=nothing()),
+            op("t", ".t", R("x"), meta=tensor((8, 4), stride=(1, 8), storage=7)),
+            op("m", ".mul_", R("t"), 2.0, meta=tensor((8, 4), stride=(1, 8), storage=7)),
+            op("r", "torch.exp", R("x")),
+        ],
+        ["r"],
+    )
+    candidate = keep(case, frozenset("mr"), "base")
+    assert storages(candidate) == {"t": 0, "x": 0}
+    assert values(candidate) == {"t": "t", "x": "x"}
+
+
+def test_data_that_no_longer_fills_its_memory_is_taken_from_the_base_where_it_gets_a_view() -> None:
+    x = given("x", tensor(storage=7), Recorded("0" * 32, Window((4, 8), (16, 1), 0)))
+    view = tensor((32,), storage=7)
+    ops = [
+        op("v", ".view", R("x"), 32, meta=view),
+        op("a", "torch.exp", R("x")),
+        op("b", "torch.exp", R("v"), meta=view),
+    ]
+    case = build([x], ops, ["a", "b"])
+    assert values(keep(case, frozenset("ab"), "base")) == {"x": "x", "v": "v"}
+    assert values(keep(case, frozenset("a"), "base")) == {"x": "recorded"}
 
 
 def test_op_names_leaves_free_ops_out() -> None:
