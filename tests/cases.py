@@ -73,16 +73,17 @@ def build(
     """A case; a string among `inputs` is a default tensor of that name. Fresh storages get numbers of their own."""
     counter = iter(range(100, 10**6))
 
+    def placed(meta: TensorMeta) -> TensorMeta:
+        return dataclasses.replace(meta, storage=next(counter)) if meta.storage == FRESH else meta
+
     def number(meta: ValueMeta | None) -> ValueMeta | None:
-        if isinstance(meta, TensorMeta) and meta.storage == FRESH:
-            return dataclasses.replace(meta, storage=next(counter))
         if isinstance(meta, SequenceMeta):
             return SequenceMeta(tuple(item for item in map(number, meta.items) if item))
-        return meta
+        return placed(meta) if isinstance(meta, TensorMeta) else meta
 
     items = [given(item) if isinstance(item, str) else item for item in inputs]
     numbered = tuple(
-        dataclasses.replace(item, meta=number(item.meta)) if isinstance(item, Input) else item for item in items
+        dataclasses.replace(item, meta=placed(item.meta)) if isinstance(item, Input) else item for item in items
     )
     calls = tuple(dataclasses.replace(call, meta=number(call.meta)) for call in ops)
     graph = Graph(tuple(item.name for item in numbered), calls, tuple(Ref(name) for name in outputs))

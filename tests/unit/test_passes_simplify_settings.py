@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from minify.case import Case, Const, Ref, ScalarInput, Settings, size, tensor_inputs
+from minify.case import Case, Const, Input, Ref, ScalarInput, Settings, size, tensor_inputs
 from minify.passes.contract import Site
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.wellformed import faults
@@ -70,7 +70,7 @@ def test_everything_can_go_at_once_and_no_backward_beats_plain_cotangents() -> N
 
 def input_case() -> Case:
     meta = tensor(requires_grad=True, flags=("parameter", "nonleaf", "conj"))
-    inputs = [given("x", meta, dynamic=(0, 1)), ScalarInput("n", 4, dynamic=True)]
+    inputs: list[Input | ScalarInput] = [given("x", meta, dynamic=(0, 1)), ScalarInput("n", 4, dynamic=True)]
     return build(inputs, [op("a", ".view", Ref("x"), (Ref("n"), -1))], ["a"])
 
 
