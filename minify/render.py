@@ -112,8 +112,9 @@ def literal(value: None | bool | int | float | complex | str) -> str:
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if isinstance(value, complex):
-        parts = math.isfinite(value.real) and math.isfinite(value.imag)
-        return repr(value) if parts else f"complex({literal(value.real)}, {literal(value.imag)})"
+        parts = (value.real, value.imag)
+        exact = all(math.isfinite(part) and (part or math.copysign(1, part) > 0) for part in parts)
+        return repr(value) if exact else f"complex({literal(value.real)}, {literal(value.imag)})"  # 0-0j is 0+0j
     return repr(value)
 
 
