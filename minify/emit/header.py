@@ -41,7 +41,7 @@ def header(
 ) -> str:
     """The docstring's content. `row` is the divergence that the repro checks, None for a crash; `recorded` names the
     inputs that come from a file."""
-    lines = [facts.title or title(case, signature, row), "", symptom(observation, signature, row)]
+    lines = [facts.title or title(case, signature, row), "", symptom(case, observation, signature, row)]
     if facts.stage:
         lines.append(f"First divergent stage: {facts.stage}.")
     if facts.decisive:
@@ -65,7 +65,7 @@ def title(case: Case, signature: Signature, row: Divergence | None) -> str:
     if signature.family == "exception":
         return f"torch.compile raises {signature.name}: {ops}"
     if signature.family == "signal":
-        return f"a program compiled by torch.compile dies of {signature.name}: {ops}"
+        return f"torch.compile kills the process ({signature.name}): {ops}"
     if signature.family == "hang" or row is None:
         return f"torch.compile hangs: {ops}"
     what = f"wrong {row.kind}" if not row.total else "wrong result"
@@ -89,24 +89,31 @@ def _short(target: str) -> str:
     return parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
 
 
-def symptom(observation: Observation, signature: Signature, row: Divergence | None) -> str:
+def symptom(case: Case, observation: Observation, signature: Signature, row: Divergence | None) -> str:
     """What was expected and what was seen instead."""
     if signature.family == "exception":
         text = " ".join(observation.crash_text.split()) or f"{signature.name}: {signature.message}"
         return f"Eager runs; compiled raises {textwrap.shorten(_PATH.sub('', text), 240, placeholder=' ...')}"
     if signature.family == "signal":
-        return f"Eager runs; the compiled program kills its process with {signature.name}."
+        return f"Eager runs; the compiled program ends its process ({signature.name})."
     if row is None:
         return "Eager runs; the compiled program does not come to an end."
+    place = ", ".join(part for part in (_place(case, row), f"element {list(row.index)}" if row.index else "") if part)
+    return f"Expected {row.expected}, observed {row.observed}{f' ({place})' if place else ''}."
+
+
+def _place(case: Case, row: Divergence) -> str:
+    """Which result departs, "" where there is only one."""
     kind, _, name = row.where.partition(":")
-    where = {"grad": f"gradient of `{name}`", "input": f"`{name}` after the run"}.get(kind, f"output `{name}`")
-    element = f", element {list(row.index)}" if row.index else ""
-    return f"Expected {row.expected}, observed {row.observed} ({where}{element})."
+    if kind == "output":
+        names = [str(getattr(output, "name", output)) for output in case.graph.outputs]
+        return f"output {names.index(name) if name in names else name}" if len(names) > 1 else ""
+    return f"gradient of `{name}`" if kind == "grad" else f"`{name}` after the run"
 
 
 def exit_codes(signature: Signature) -> str:
     if signature.family == "signal":
-        return f"The bug shows as death by {signature.name}; exit code 0: it does not show; 125: cannot tell."
+        return f"The bug shows as an end by {signature.name}; exit code 0: it does not show; 125: cannot tell."
     if signature.family == "hang":
         return f"Exit code 1: stuck for {HANG_SECONDS} s, the bug shows; 0: it does not; 125: cannot tell."
     return "Exit code 1: the bug shows; 0: it does not; 125: cannot tell."

@@ -32,9 +32,13 @@ def run(case: Case, observation: Observation, probe: Probe | None) -> str:
         lines.append(f"{name} = {call}")
     if backward and case.settings.backward == "randn":
         lines.append(seed)
-    if backward and probe is None:
-        backward[-1] = backward[-1].removeprefix("gradients = ")
-    lines += backward
+    *before, gradients = backward or [""]
+    lines += before
+    if gradients and probe is None:
+        lines.append(gradients)
+    result = result.replace("gradients", gradients) if result.count("gradients") == 1 else result
+    if "gradients" in result:
+        lines.append(f"gradients = {gradients}")
     if probe:
         lines.append(f"return {result}")
     return _function(lines, contexts(case.settings))
@@ -47,7 +51,7 @@ def _function(lines: list[str], entered: list[str]) -> str:
 
 
 def _backward(case: Case, observation: Observation) -> list[str]:
-    """Statements that end in `gradients = ...`; none where the case has no backward."""
+    """Statements, and last the expression of the gradients; none where the case has no backward."""
     wanted = [position for position, item in enumerate(case.inputs) if _requires_grad(item)]
     if not case.settings.backward or not wanted:
         return []
@@ -55,13 +59,13 @@ def _backward(case: Case, observation: Observation) -> list[str]:
     like = "torch.ones_like" if case.settings.backward == "ones" else "torch.randn_like"
     inputs = "inputs" if len(wanted) == len(case.inputs) else f"[{', '.join(f'inputs[{i}]' for i in wanted)}]"
     if len(texts) == 1:
-        return [f"gradients = torch.autograd.grad(output, {inputs}, {like}(output), allow_unused=True)"]
+        return [f"torch.autograd.grad(output, {inputs}, {like}(output), allow_unused=True)"]
     known = metas(case, observation)
     sure = all(_differentiable(known.get(getattr(output, "name", ""))) for output in case.graph.outputs)
     roots = "outputs" if sure else "roots"
     cotangents = f"[{like}(root) for root in {roots}]"
     lines = [] if sure else ["roots = [o for o in outputs if isinstance(o, torch.Tensor) and o.requires_grad]"]
-    return [*lines, f"gradients = torch.autograd.grad({roots}, {inputs}, {cotangents}, allow_unused=True)"]
+    return [*lines, f"torch.autograd.grad({roots}, {inputs}, {cotangents}, allow_unused=True)"]
 
 
 def _requires_grad(item: object) -> bool:

@@ -85,7 +85,7 @@ def check(path: Path, repeat: int, timeout: float) -> int:
 
 def shows(code: int | None, signature: Signature) -> bool:
     """Whether a run that ended in `code` showed the failure; None stands for a run that was killed."""
-    return signal_name(code) == signature.name if signature.family == "signal" else code == 1
+    return described(code) == signature.name if signature.family == "signal" else code == 1
 
 
 def signal_name(code: int | None) -> str:

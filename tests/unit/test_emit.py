@@ -1,0 +1,603 @@
+"""The emitted text, run with graph compilers of its own that break a result in one way each. Compiles no kernel."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from minify import replay, store, worker
+from minify.case import (
+    Case,
+    Const,
+    Input,
+    Recipe,
+    Ref,
+    ScalarInput,
+    ScalarMeta,
+    Settings,
+    TensorMeta,
+    is_contiguous,
+)
+from minify.compare import Tolerance
+from minify.emit import Facts, check, data_of, emit, inline_values, verify
+from minify.emit.crash import telling_words
+from minify.emit.literals import numbers
+from minify.verdict import Divergence, Observation, Question, Signature, accuracy_signature
+from tests.cases import build, given, op, tensor
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # as in a worker: Dynamo warns of itself
+
+NAN = float("nan")
+RANDN, ONES = Recipe("randn"), Recipe("ones")
+
+
+def broken(change: str) -> str:
+    """A graph compiler that exchanges each output `o` for `change`, which may read the inputs `args`."""
+    return f"""
+def breaking(gm, example_inputs):
+    def run(*args):
+        return [{change} for o in gm(*args)]
+
+    return run
+"""
+
+
+def with_backend(case: Case, prelude: str, **settings: object) -> Case:
+    given = dataclasses.replace(case.settings, backend=Const("breaking"), **settings)  # type: ignore[arg-type]
+    return dataclasses.replace(case, program=dataclasses.replace(case.program, prelude=prelude), settings=given)
+
+
+def observe(case: Case, root: Path, check: str = "accuracy") -> Observation:
+    seen = worker.judge(Question("judge", case, check, str(root)), lambda phase: None)
+    assert not seen.invalid, seen.invalid
+    return seen
+
+
+def text_of(case: Case, seen: Observation, facts: Facts | None = None) -> str:
+    signature = seen.crash or accuracy_signature(seen.divergences)
+    assert signature is not None, seen
+    return emit(case, seen, signature, facts or Facts())
+
+
+def exit_code(text: str, folder: Path | None = None) -> int:
+    """What the text of a repro exits with, run in this process."""
+    torch.compiler.reset()
+    path = (folder or Path.cwd()) / "repro.py"
+    try:
+        exec(compile(text, "repro.py", "exec"), {"__name__": "__main__", "__file__": str(path)})
+    except SystemExit as leaving:
+        assert isinstance(leaving.code, int)
+        return leaving.code
+    return 0
+
+
+def healthy(case: Case) -> Case:
+    return dataclasses.replace(case, settings=dataclasses.replace(case.settings, backend="eager"))
+
+
+def two_ops(*inputs: Input, outputs: Sequence[str] = ("b",), settings: Settings | None = None) -> Case:
+    first = inputs[0].name
+    calls = [op("a", ".mul", Ref(first), 2), op("b", "operator.add", Ref("a"), Ref(first))]
+    return build(inputs, calls, outputs, settings)
+
+
+GRAD = Settings(grad_mode="grad", backward="ones")
+SQUARE = given("x", tensor((3, 3)), RANDN)
+TRAINED = given("x", tensor((3, 3), requires_grad=True), RANDN)
+WEIGHT = given("w", tensor((3, 3), requires_grad=True), ONES)
+VIEW = build([SQUARE], [op("a", ".view", Ref("x"), 9)], ["a"])
+IN_PLACE = build([SQUARE], [op("a", ".add_", Ref("x"), 1)], [])
+COUNTED = build([SQUARE], [op("a", ".numel", Ref("x"), meta=ScalarMeta(9)), op("b", ".neg", Ref("x"))], ["b", "x"])
+
+
+def typed(dtype: str) -> Input:
+    return given("x", tensor((3, 3), dtype), ONES)
+
+
+def trained(*outputs: str, backward: str = "ones") -> Case:
+    calls = [op("a", "torch.mul", Ref("x"), Ref("w")), op("b", ".sin", Ref("a")), op("c", "torch.argmax", Ref("a"))]
+    return build([TRAINED, WEIGHT], calls, outputs, Settings(grad_mode="grad", backward=backward))
+
+
+FAILURES: dict[str, tuple[Case, str, str, str]] = {
+    "a wrong value": (two_ops(SQUARE), "o + 1", "output:b", "value"),
+    "one wrong element of many": (
+        two_ops(given("x", tensor((9, 9)), RANDN)), "o.index_put((torch.tensor(3), torch.tensor(5)), o[3, 5] + 1)",
+        "output:b", "value",
+    ),
+    "a wrong second output": (two_ops(SQUARE, outputs=("x", "b")), "o + 1 if o is not args[0] else o", "output:b", "value"),
+    "a NaN": (two_ops(SQUARE), "o * float('nan')", "output:b", "nonfinite"),
+    "a wrong integer": (two_ops(typed("int64")), "o + 1", "output:b", "integer"),
+    "a wrong bool": (build([typed("bool")], [op("a", ".logical_not", Ref("x"))], ["a"]), "~o", "output:a", "integer"),
+    "a wrong imaginary part": (two_ops(typed("complex64")), "o + 1e-3j", "output:b", "value"),
+    "a wrong half": (two_ops(typed("float16")), "o + 1", "output:b", "value"),
+    "a wrong float8": (build([typed("float8_e5m2")], [op("a", ".clone", Ref("x"))], ["a"]), "torch.zeros_like(o)", "output:a", "value"),
+    "a wrong value in grad mode": (
+        two_ops(TRAINED, settings=Settings(grad_mode="grad")), "o + 1", "output:b", "value",
+    ),
+    "a wrong value in inference mode": (
+        two_ops(SQUARE, settings=Settings(grad_mode="inference")), "o + 1", "output:b", "value",
+    ),
+    "a wrong value under autocast": (
+        build([SQUARE], [op("a", "torch.mm", Ref("x"), Ref("x"))], ["a"], Settings(autocast=(("cpu", "bfloat16"),))),
+        "o + 1", "output:a", "value",
+    ),
+    "a wrong dtype": (two_ops(SQUARE), "o.double()", "output:b", "dtype"),
+    "a wrong value and dtype": (two_ops(SQUARE), "o.double() + 1", "output:b", "value"),
+    "a wrong integer and dtype": (two_ops(typed("int64")), "o.int() + 1", "output:b", "integer"),
+    "a wrong shape": (two_ops(SQUARE), "o[None]", "output:b", "shape"),
+    "a wrong stride": (two_ops(SQUARE), "o.t().contiguous().t()", "output:b", "stride"),
+    "a copy for a view": (VIEW, "o.clone()", "output:a", "aliasing"),
+    "a view for a copy": (build([SQUARE], [op("a", ".clone", Ref("x"))], ["a", "x"]), "args[0]", "output:a", "aliasing"),
+    "a lost write": (IN_PLACE, "args[0].sub_(2)", "input:x", "value"),
+    "a wrong gradient": (trained("b"), "o * 2 - o.detach()", "grad:x", "value"),
+    "a wrong gradient of two outputs": (trained("a", "b"), "o * 2 - o.detach()", "grad:x", "value"),
+    "a wrong gradient beside an integer": (
+        trained("b", "c", backward="randn"), "o * 2 - o.detach() if o.dtype.is_floating_point else o", "grad:x", "value",
+    ),
+    "a lost gradient": (
+        trained("b"), "o.detach() + torch.zeros(1, requires_grad=True)", "grad:x", "structure",
+    ),
+}  # fmt: skip
+
+
+def failing(name: str) -> tuple[Case, str, str]:
+    case, change, where, kind = FAILURES[name]
+    prelude = broken(change)
+    if name == "a lost write":
+        prelude = prelude.replace("        return", "        gm(*args)\n        args[0].sub_(2)\n        return ()  #")
+    return with_backend(case, prelude), where, kind
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_repro_exits_1_where_the_worker_saw_the_failure_and_0_where_the_compiler_is_right(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    case, where, kind = failing(name)
+    seen = observe(case, tmp_path)
+    assert (where, kind) in {(row.where, row.kind) for row in seen.divergences}, seen
+    signature = Signature("accuracy", "value" if kind in ("value", "nonfinite", "integer") else "metadata", kind)
+    text = emit(case, seen, signature, Facts())
+    assert exit_code(text) == 1, capsys.readouterr().out
+    assert re.search("(?s)expected: .*observed: ", capsys.readouterr().out)
+    assert exit_code(emit(healthy(case), seen, signature, Facts())) == 0
+    assert len(text.splitlines()) < 60
+    assert max(map(len, text.splitlines())) <= 120
+
+
+def test_a_case_of_which_eager_fails_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    case = build([SQUARE], [op("a", ".view", Ref("x"), 7)], ["a"])
+    row = Divergence("output:a", "value", total=9, expected="0", observed="1")
+    assert exit_code(emit(case, Observation("done", divergences=(row,)), ANY_VALUE, Facts())) == 125
+    assert "cannot tell: RuntimeError" in capsys.readouterr().out
+
+
+ANY_VALUE = Signature("accuracy", "value", "value")
+
+
+def test_the_worst_divergence_of_the_signature_leads() -> None:
+    case = two_ops(SQUARE, outputs=("a", "b"))
+    rows = (
+        Divergence("output:a", "stride"),
+        Divergence("output:a", "value", excess=2.0, total=9, expected="1", observed="2"),
+        Divergence("output:b", "value", excess=9.0, total=9, expected="1", observed="2"),
+    )
+    seen = Observation("done", divergences=rows)
+    assert "f(*make_inputs())[1]\n" in emit(case, seen, ANY_VALUE, Facts())
+    assert "f(*make_inputs())[0].stride()" in emit(case, seen, Signature("accuracy", "metadata", "stride"), Facts())
+    with pytest.raises(ValueError, match="shows no metadata dtype"):
+        emit(case, seen, Signature("accuracy", "metadata", "dtype"), Facts())
+
+
+# --- crashes ------------------------------------------------------------------------------------------------------------
+
+RAISING = """
+def breaking(gm, example_inputs):
+    raise IndexError("no lowering for the op sqrt of buffer 7")
+"""
+
+
+def test_an_exception_is_recognised_by_its_type_and_words(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    case = with_backend(two_ops(SQUARE), RAISING)
+    text = text_of(case, observe(case, tmp_path, "crash"))
+    assert exit_code(text) == 1
+    assert "observed: BackendCompilerFailed" in capsys.readouterr().out
+    assert exit_code(text.replace("raise IndexError", "raise ValueError")) == 125
+    assert exit_code(text.replace('IndexError("no lowering for the op', 'IndexError("no kernel for the op')) == 125
+    assert exit_code(text.replace("    raise IndexError", "    return gm.forward\n    raise IndexError")) == 0
+
+
+def test_a_crash_in_the_backward_runs_the_backward(tmp_path: Path) -> None:
+    prelude = broken("Bad.apply(o)") + (
+        "class Bad(torch.autograd.Function):\n"
+        "    forward = staticmethod(lambda context, x: x.clone())\n\n"
+        "    @staticmethod\n"
+        "    def backward(context, g):\n"
+        "        raise KeyError('a lost buffer of the backward')\n"
+    )
+    case = with_backend(trained("b"), prelude)
+    seen = observe(case, tmp_path, "crash")
+    assert "torch.autograd.grad(output, inputs, torch.ones_like(output)" in text_of(case, seen)
+    assert exit_code(text_of(case, seen)) == 1
+
+
+@pytest.mark.parametrize(
+    ("message", "raised", "words"),
+    [
+        ("no lowering for '' of buffer #", "no lowering for 'sqrt' of buffer 7", "no lowering for"),
+        ("''", "'x'", ""),
+        ("a text that was cut", "something else", ""),
+        ("x " * 50, "x " * 50, ("x " * 50)[:60].strip()),
+    ],
+)
+def test_telling_words_stand_literally_in_what_was_raised(message: str, raised: str, words: str) -> None:
+    found = telling_words(message, f"KeyError: {raised}")
+    assert found.startswith(words) if len(words) > 50 else found == words
+
+
+def test_a_signal_and_a_hang_are_left_to_happen() -> None:
+    for family, name, telling in (
+        ("signal", "SIGSEGV", "The bug shows as an end by SIGSEGV"),
+        ("hang", "hang", "faulthandler.dump_traceback_later(120, exit=True)"),
+    ):
+        signature = Signature("crash", family, name)
+        text = emit(healthy(two_ops(SQUARE)), Observation("run", crash=signature), signature, Facts())
+        assert telling in text
+        assert exit_code(text) == 0
+        import faulthandler
+
+        faulthandler.cancel_dump_traceback_later()
+
+
+# --- settings and surroundings ----------------------------------------------------------------------------------------------
+
+WRONG = Observation("done", divergences=(Divergence("output:b", "value", total=9, expected="1", observed="2"),))
+
+
+def emitted(settings: Settings, prelude: str = "", seen: Observation = WRONG, facts: Facts | None = None) -> str:
+    case = two_ops(SQUARE, settings=settings)
+    case = dataclasses.replace(case, program=dataclasses.replace(case.program, prelude=prelude))
+    return emit(case, seen, ANY_VALUE, facts or Facts())
+
+
+RELU_BUG = ("torch._inductor.config", "cpp.inject_relu_bug_TESTING_ONLY", "accuracy")
+RANDOM = dataclasses.replace(WRONG, random=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "seen", "wanted"),
+    [
+        (Settings(), WRONG, "run(torch.compile(fn))"),
+        (Settings(backend="aot_eager", dynamic=True), WRONG, 'torch.compile(fn, backend="aot_eager", dynamic=True)'),
+        (Settings(mode="max-autotune"), WRONG, 'torch.compile(fn, mode="max-autotune")'),
+        (Settings(options=(("max_fusion_size", 1),)), WRONG, 'torch.compile(fn, options={"max_fusion_size": 1})'),
+        (Settings(config=(RELU_BUG,)), WRONG, 'options={"cpp.inject_relu_bug_TESTING_ONLY": "accuracy"}'),
+        (
+            Settings(mode="reduce-overhead", config=(RELU_BUG,)), WRONG,
+            'torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"\n',
+        ),
+        (Settings(config=(RELU_BUG,), backend=Const("torch.foo")), WRONG, "import torch._inductor.config\n"),
+        (Settings(config=(("torch._dynamo.config", "specialize_int", True),)), WRONG, "torch._dynamo.config.specialize_int = True\n"),
+        (Settings(), RANDOM, 'options={"fallback_random": True}'),
+        (Settings(seed=7), RANDOM, "        inputs = make_inputs()\n        torch.manual_seed(7)\n        return f(*inputs)"),
+        (Settings(mode="default"), RANDOM, "torch._inductor.config.fallback_random = True\n"),
+        (Settings(switches=(("deterministic", True),)), WRONG, "\ntorch.use_deterministic_algorithms(True)\n"),
+        (Settings(switches=(("cudnn_allow_tf32", False),)), WRONG, "\ntorch.backends.cudnn.allow_tf32 = False\n"),
+        (Settings(grad_mode="inference"), WRONG, "    with torch.inference_mode():\n"),
+        (Settings(autocast=(("cpu", "bfloat16"),)), WRONG, 'with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):'),
+    ],
+)  # fmt: skip
+def test_the_users_own_settings_are_set_and_no_others(settings: Settings, seen: Observation, wanted: str) -> None:
+    assert wanted in emitted(settings, seen=seen)
+
+
+def test_eager_kernels_need_no_fallback_for_random_numbers() -> None:
+    assert "fallback_random" not in emitted(Settings(backend="aot_eager"), seen=RANDOM)
+
+
+def test_a_given_tolerance_is_the_one_compared_with() -> None:
+    case = two_ops(SQUARE)
+    assert "rtol=0.1, atol=1e-5" in emit(case, WRONG, ANY_VALUE, Facts(), Tolerance(rtol=0.1))
+
+
+def test_eagers_own_error_is_allowed_for_where_the_bug_stands_clear_of_it() -> None:
+    def atol(eager_abs: float) -> str:
+        row = dataclasses.replace(WRONG.divergences[0], excess=1e5, eager_abs=eager_abs, expected="1", observed="2")
+        text = emit(two_ops(SQUARE), Observation("done", divergences=(row,)), ANY_VALUE, Facts())
+        return str(re.search(r"atol=(\S+),", text).group(1))  # type: ignore[union-attr]
+
+    assert (atol(0.0), atol(1e-6), atol(3e-3), atol(0.3)) == ("1e-5", "1e-5", "0.006", "1e-5")
+
+
+def test_the_header_states_the_facts_within_the_width() -> None:
+    facts = Facts(
+        stage="lowering", decisive=("x is transposed", "backward"), not_decisive=("the dtype",), notes=("A note. " * 30,),
+        versions=(("torch", "2.13.0"), ("python", "3.11.2")), reproduced="3/3",
+    )  # fmt: skip
+    lines = emitted(Settings(), facts=facts).splitlines()
+    assert lines[0] == '"""torch.compile gives a wrong result: mul + add (value, 0 of 9 elements)'
+    for line in (
+        "Expected 1, observed 2.",
+        "First divergent stage: lowering.",
+        "Decisive: x is transposed; backward.",
+        "Not decisive: the dtype.",
+        "torch 2.13.0, python 3.11.2; reproduced 3/3.",
+        "Exit code 1: the bug shows; 0: it does not; 125: cannot tell.",
+    ):
+        assert line in lines
+    assert max(map(len, lines)) <= 120
+
+
+def test_a_header_with_quotes_and_backslashes_is_still_a_docstring() -> None:
+    text = emitted(Settings(), facts=Facts(title='a """title""" with \\n and \\'))
+    scope: dict[str, object] = {}
+    exec(text.split("import sys")[0], scope)
+    assert str(scope["__doc__"]).startswith("a '''title''' with \\n and \\\n")
+
+
+PRELUDE = '''"""Of the user."""
+from __future__ import annotations
+import torch
+import ctypes, math
+from torch.nn import functional as F
+
+import numpy as np
+
+
+def run(x):
+    """Named as one of ours."""
+    return F.relu(x) * math.pi
+
+
+def breaking(gm, example_inputs):
+    return lambda *args: [run(args[0])]
+'''
+
+
+def test_imports_of_the_prelude_join_ours_and_its_names_stay_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    text = emitted(Settings(backend=Const("breaking")), PRELUDE)
+    imports = text.split('"""\n')[1].split("\n\n\n")[0]
+    assert imports.splitlines() == [
+        "",
+        "from __future__ import annotations",
+        "",
+        "import ctypes, math",
+        "import sys",
+        "",
+        "from torch.nn import functional as F",
+        "import numpy as np",
+        "import torch",
+    ]
+    assert "Of the user" not in text
+    assert exit_code(text) == 1
+
+
+def test_only_what_is_read_is_imported() -> None:
+    assert not re.search("import (math|operator|torch.nn|faulthandler)", emitted(Settings()))
+    case = build(
+        [SQUARE], [op("a", "torch.nn.functional.relu", Ref("x")), op("b", ".mul", Ref("a"), Const("math.pi"))], ["b"]
+    )
+    assert "import math\nimport sys\n\nimport torch\nimport torch.nn.functional as F\n\n\n" in emit(
+        case, WRONG, ANY_VALUE, Facts()
+    )
+
+
+def test_decisive_strides_are_asserted() -> None:
+    case = two_ops(given("x", tensor((3, 3), stride=(1, 3)), RANDN))
+    assert "    assert x.stride() == (1, 3)\n    return (x,)\n" in emit(case, WRONG, ANY_VALUE, Facts())
+    assert "assert" not in emit(two_ops(SQUARE), WRONG, ANY_VALUE, Facts())
+
+
+# --- literals -----------------------------------------------------------------------------------------------------------------
+
+DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "float8_e5m2",
+    "int64",
+    "uint8",
+    "bool",
+    "complex64",
+    "complex128",
+)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_numbers_give_back_the_same_bits(dtype: str) -> None:
+    torch.manual_seed(0)
+    wide = torch.randn(40, dtype=torch.complex128 if "complex" in dtype else torch.float64) * 3
+    values = (wide.abs() * 9 if dtype in ("uint8", "bool") else wide).to(getattr(torch, dtype))
+    if values.is_floating_point():
+        values[:4] = torch.tensor([-0.0, NAN, float("inf"), 0.1], dtype=torch.float64).to(values.dtype)
+    if values.is_complex():
+        values[:3] = torch.tensor([complex(-0.0, -0.0), complex(NAN, 1), complex(1, -0.0)], dtype=values.dtype)
+    case = build([given("x", tensor((40,), dtype), Recipe("literal", numbers(values)))], [], ["x"])
+    (back,) = replay.replay(case, Path()).make_inputs()
+    assert torch.equal(back.view(torch.uint8), values.view(torch.uint8))
+
+
+def test_numbers_have_as_few_digits_as_they_need() -> None:
+    assert numbers(torch.tensor([0.1, 1 / 3, 16777216.0])) == (0.1, 0.33333334, 16777216.0)
+    assert numbers(torch.tensor([0.1, 3.0], dtype=torch.bfloat16)) == (0.1, 3.0)
+
+
+LAYOUTS: dict[str, TensorMeta] = {
+    "row-major": tensor((2, 3)),
+    "transposed": tensor((2, 3), stride=(1, 2)),
+    "expanded": tensor((4, 3), stride=(0, 1)),
+    "with gaps": tensor((2, 3), stride=(8, 2), offset=1),
+    "a scalar": tensor(()),
+    "empty": tensor((0, 3)),
+    "the start of something longer": dataclasses.replace(tensor((2, 3)), storage_size=12),
+    "size 1 with an odd stride": tensor((2, 1), stride=(1, 7)),
+}
+
+
+def recorded_case(meta: TensorMeta, root: Path, build_: Callable[..., Case] = build) -> Case:
+    torch.manual_seed(0)
+    base = torch.randn(64)
+    seen = torch.as_strided(base, meta.shape, meta.stride, meta.offset)
+    value = replay.recorded(store.storage_of(seen), meta, root, shared=False)
+    return build_([given("x", meta, value)], [op("b", ".neg", Ref("x"))], ["b"])
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_literal_is_laid_out_as_the_recorded_value_was(layout: str, tmp_path: Path) -> None:
+    case = recorded_case(LAYOUTS[layout], tmp_path)
+    plain = inline_values(case, tmp_path)
+    (item,) = plain.inputs
+    assert isinstance(item, Input)
+    assert isinstance(item.value, Recipe)
+    (before,), (after,) = (replay.replay(each, tmp_path).make_inputs() for each in (case, plain))
+    assert torch.equal(before, after)
+    assert before.stride() == after.stride()
+    if not is_contiguous(item.meta):
+        assert torch.equal(store.storage_of(before), store.storage_of(after))
+    assert "recorded" not in emit(plain, WRONG, ANY_VALUE, Facts())
+
+
+def test_shared_storage_is_listed_once_and_stays_shared(tmp_path: Path) -> None:
+    x, y = tensor((2, 3), storage=1), tensor((3,), storage=1, offset=2)
+    digest = replay.recorded(torch.arange(6.0), x, tmp_path, shared=True)
+    sharing = [given(name, dataclasses.replace(m, storage_size=6), digest) for name, m in (("x", x), ("y", y))]
+    plain = inline_values(build(sharing, [op("b", "torch.add", Ref("x"), Ref("y"))], ["b"]), tmp_path)
+    text = emit(plain, WRONG, ANY_VALUE, Facts())
+    assert text.count("torch.tensor([0.0, 1.0, 2.0, 3.0, 4.0, 5.0]") == 1
+    first, second = replay.replay(plain, tmp_path).make_inputs()
+    assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
+
+
+def test_a_long_literal_fits_the_page(tmp_path: Path) -> None:
+    text = emit(inline_values(recorded_case(tensor((8, 8)), tmp_path), tmp_path), WRONG, ANY_VALUE, Facts())
+    assert max(map(len, text.splitlines())) <= 120
+    assert len(text.splitlines()) < 60
+
+
+def test_large_values_stay_recorded_and_are_read_from_a_file(tmp_path: Path) -> None:
+    case = with_backend(recorded_case(tensor((2, 3), stride=(1, 2)), tmp_path), broken("o + 1"))
+    assert inline_values(case, tmp_path, limit=5) == case
+    text = text_of(case, observe(case, tmp_path))
+    assert "Needs repro_data.pt beside it: recorded values of x." in text
+    assert exit_code(text, tmp_path) == 125
+    torch.save(data_of(case, tmp_path), tmp_path / "repro_data.pt")
+    assert exit_code(text, tmp_path) == 1
+
+
+def test_a_scalar_input_and_a_dynamic_dim_are_kept(tmp_path: Path) -> None:
+    x = given("x", tensor((3, 3)), RANDN, dynamic=(0,))
+    case = build([x, ScalarInput("n", 3, True)], [op("b", ".mul", Ref("x"), Ref("n"))], ["b"])
+    text = text_of(with_backend(case, broken("o + 1")), observe(with_backend(case, broken("o + 1")), tmp_path))
+    assert "    n = 3\n" in text
+    assert "torch._dynamo.mark_dynamic(x, 0)" in text
+    assert exit_code(text) == 1
+
+
+# --- fresh processes ---------------------------------------------------------------------------------------------------------
+
+CRASH = Signature("crash", "exception", "KeyError")
+SEGFAULT = Signature("crash", "signal", "SIGSEGV")
+
+
+def script(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "somewhere" / "anything.py"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("text", "signature", "reproduced", "answer"),
+    [
+        ("import sys; sys.exit(1)", CRASH, 2, 1),
+        ("import sys; sys.exit(0)", CRASH, 0, 0),
+        ("import sys; sys.exit(125)", CRASH, 0, 125),
+        ("raise ValueError", CRASH, 0, 125),
+        ("import minify", CRASH, 0, 125),
+        ("syntax error", CRASH, 0, 125),
+        ("import os; os.kill(os.getpid(), 11)", SEGFAULT, 2, 1),
+        ("import sys; sys.exit(139)", SEGFAULT, 2, 1),
+        ("import sys; sys.exit(1)", SEGFAULT, 0, 1),
+        ("import os; os.kill(os.getpid(), 9)", SEGFAULT, 0, 125),
+        ("import os; os.abort()", Signature("crash", "signal", "SIGABRT"), 2, 1),
+        ("import faulthandler, time; faulthandler.dump_traceback_later(0.1, exit=True); time.sleep(60)", CRASH, 2, 1),
+    ],
+)
+def test_exit_codes_are_read_as_what_they_stand_for(
+    tmp_path: Path, text: str, signature: Signature, reproduced: int, answer: int
+) -> None:
+    path = script(tmp_path, text)
+    seen = verify(path, signature, runs=2, timeout=60)
+    assert (seen.runs, seen.reproduced, seen.alone) == (2, reproduced, True)
+    assert check(path, 1, 60) == answer
+
+
+def test_a_run_has_an_empty_folder_and_empty_caches_and_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    script(tmp_path, "").with_name("beside.txt").touch()
+    asked = """
+import os, sys
+print(sorted(os.listdir()), sorted(os.listdir("..")), "PYTHONPATH" in os.environ, sys.argv)
+for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
+    print(os.path.exists(os.environ[name]))
+    os.makedirs(os.environ[name])
+print(os.getcwd())
+"""
+    seen = verify(script(tmp_path, asked), CRASH, runs=1)
+    *told, folder = seen.output.splitlines()
+    assert told == ["['repro.py'] ['alone', 'log'] False ['repro.py']", "False", "False"]
+    assert not Path(folder).parent.exists()
+
+
+def test_a_data_file_beside_it_goes_along_and_is_said_so(tmp_path: Path) -> None:
+    path = script(tmp_path, "import os, sys; sys.exit(os.path.exists('repro_data.pt'))")
+    path.with_name("repro_data.pt").touch()
+    seen = verify(path, CRASH, runs=1)
+    assert (seen.reproduced, seen.alone) == (1, False)
+
+
+def test_a_run_that_takes_too_long_is_killed_with_all_it_started(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    text = f"""
+import pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+pathlib.Path({str(started)!r}).write_text(str(child.pid))
+print("told", flush=True)
+time.sleep(600)
+"""
+    seen = verify(script(tmp_path, text), CRASH, runs=1, timeout=3)
+    assert (seen.reproduced, seen.detail, seen.output) == (0, "killed", "told\n")
+    pid = int(started.read_text())
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.kill(pid, 0)
+            if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
+                raise ProcessLookupError
+            __import__("time").sleep(0.05)
+    assert check(script(tmp_path, text), 1, 0.5) == 125
+
+
+def test_a_verification_that_is_told_to_stop_stops(tmp_path: Path) -> None:
+    seen = verify(script(tmp_path, "import time; time.sleep(600)"), CRASH, should_stop=lambda: True)
+    assert (seen.runs, seen.reproduced, seen.detail) == (0, 0, "not run")
+
+
+def test_no_file_cannot_tell(tmp_path: Path) -> None:
+    assert check(tmp_path / "missing.py", 1, 10) == 125
+
+
+def test_one_bad_run_is_bad_and_one_unclear_run_is_unclear(tmp_path: Path) -> None:
+    counter = tmp_path / "counter"
+    for endings, answer in (((0, 1, 0), 1), ((1, 125, 0), 125), ((0, 0, 0), 0)):
+        counter.write_text("")
+        text = f"import sys\nwith open({str(counter)!r}, 'a+') as f:\n    f.write('x'); f.seek(0); sys.exit({endings}[len(f.read()) - 1])"
+        assert check(script(tmp_path, text), 3, 60) == answer
