@@ -106,6 +106,8 @@ def main() -> int:
     options = parse()
     cases = chosen(options.names, options.slow, options.device)
     out = (options.out or Path(tempfile.mkdtemp(prefix="corpus-"))).resolve()
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise SystemExit(f"--out {out} isn't empty: give a new folder")
     out.mkdir(parents=True, exist_ok=True)
     version = installed_torch()
     print(f"{len(cases)} cases, torch {version}, {options.device}; results in {out}", file=sys.stderr)
@@ -139,7 +141,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a case may take before it is killed")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there as well")
-    parser.add_argument("--out", type=Path, help="keep results there; a new temporary folder by default")
+    parser.add_argument("--out", type=Path, help="a new folder for the results; a temporary one by default")
     options = parser.parse_args()
     if options.jobs < 1 or options.timeout <= 0:
         parser.error("--jobs must be at least 1 and --timeout above 0")
@@ -182,8 +184,6 @@ def installed_torch() -> str:
 def run_case(expected: Expected, out: Path, options: argparse.Namespace, version: str) -> Row:
     """Run minify on one case, then its repro alone."""
     folder, log = out / expected.name, out / f"{expected.name}.log"
-    if folder.exists():
-        shutil.rmtree(folder)
     device = () if options.device == "cpu" else ("--device", options.device)
     command = [sys.executable, "-m", "minify", expected.command, str(expected.script), "--out", str(folder)]
     # One folder of caches for all cases: the compiler's precompiled headers are worth sharing, as on a user's machine.
