@@ -14,6 +14,7 @@ import argparse
 import ast
 import json
 import os
+import re
 import shutil
 import signal
 import sys
@@ -40,7 +41,8 @@ from scripts.limited_run import Ran, private_environment, relatives, run_limited
 CORPUS = ROOT / "corpus"
 MOST_LINES = 60  # a repro has fewer
 ALONE_SECONDS = 300.0
-EXIT_BUG_SHOWS = 1
+EXIT_BUG_SHOWS = 1  # of a repro
+EXIT_NO_FAILURE = 1  # of minify
 COLUMNS = (
     ("case", "left"),
     ("ok", "left"),
@@ -258,7 +260,21 @@ def differences(row: Row) -> list[str]:
         found.append(f"report.json says exit {row.report.get('exit_code')}")
     if row.status == 0 and expected.exit_code == 0:
         found += repro_differences(row)
+    if row.status == expected.exit_code == EXIT_NO_FAILURE:
+        found += unwatched(row)
     return found
+
+
+def unwatched(row: Row) -> list[str]:
+    """Why an answer of "no such failure" is worth nothing: nothing was watched, or minify broke the program itself.
+
+    A program that raises in eager may never come to compile anything."""
+    message = str(row.report.get("message", ""))
+    if re.search(r"\bmodule 'minify", message):
+        return [f"minify broke the program: {message[:160]}"]
+    if re.search(r"\b0 (checked run|region)", message) and not row.expected.name.startswith("fails_in_eager_"):
+        return [f"nothing was watched: {message[:160]}"]
+    return []
 
 
 def repro_differences(row: Row) -> list[str]:
