@@ -6,6 +6,7 @@ The worker runs this text and the repro prints it, so that what was tested is wh
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 
 import libcst as cst
@@ -24,6 +25,7 @@ from minify.case import (
 )
 
 _SEEDED = ("rand", "randn", "randint")
+_SPELLED = "spelled"  # among the flags: write float32 out too, since the program runs with another default dtype
 _NO_RANDN = ("float8", "bits", "uint16", "uint32", "uint64")
 
 
@@ -41,6 +43,7 @@ def needs_seed(case: Case) -> bool:
 
 def make_inputs(case: Case) -> cst.FunctionDef:
     """`def make_inputs(): ...` returning the tuple of inputs in the order of the graph's parameters."""
+    case = _spelled(case)
     lines = [f"torch.manual_seed({case.settings.seed})"] if needs_seed(case) else []
     shared = {number: members for number, members in groups(case).items() if len(members) > 1}
     for number, members in shared.items():
@@ -58,6 +61,19 @@ def make_inputs(case: Case) -> cst.FunctionDef:
     lines.append(f"return ({names.rstrip(' ') if len(case.inputs) == 1 else names.removesuffix(', ')})")
     body = cst.IndentedBlock([cst.parse_statement(line) for line in lines])
     return cst.FunctionDef(cst.Name("make_inputs"), cst.Parameters(), body)
+
+
+def _spelled(case: Case) -> Case:
+    """`case` with every dtype to be written out, where the default dtype isn't torch's own."""
+    if "default_dtype" not in dict(case.settings.switches):
+        return case
+    inputs = [
+        dataclasses.replace(item, meta=dataclasses.replace(item.meta, flags=(*item.meta.flags, _SPELLED)))
+        if isinstance(item, Input)
+        else item
+        for item in case.inputs
+    ]
+    return dataclasses.replace(case, inputs=tuple(inputs))
 
 
 def own_storage(item: Input) -> str:
@@ -108,7 +124,7 @@ def _literal(value: Recipe, shape: tuple[int, ...], meta: TensorMeta) -> str:
 
 
 def _keywords(meta: TensorMeta) -> str:
-    dtype = "" if meta.dtype == "float32" else f", dtype=torch.{meta.dtype}"
+    dtype = "" if meta.dtype == "float32" and _SPELLED not in meta.flags else f", dtype=torch.{meta.dtype}"
     return dtype + ("" if meta.device == "cpu" else f', device="{meta.device}"')
 
 

@@ -199,7 +199,7 @@ def test_the_worst_divergence_of_the_signature_leads() -> None:
 
 RAISING = """
 def breaking(gm, example_inputs):
-    raise IndexError("no lowering for the op sqrt of buffer 7")
+    raise RuntimeError("no lowering for the op sqrt of buffer 7")
 """
 
 
@@ -208,9 +208,9 @@ def test_an_exception_is_recognised_by_its_type_and_words(tmp_path: Path, capsys
     text = text_of(case, observe(case, tmp_path, "crash"))
     assert exit_code(text) == 1
     assert "observed: BackendCompilerFailed" in capsys.readouterr().out
-    assert exit_code(text.replace("raise IndexError", "raise ValueError")) == 125
-    assert exit_code(text.replace('IndexError("no lowering for the op', 'IndexError("no kernel for the op')) == 125
-    assert exit_code(text.replace("    raise IndexError", "    return gm.forward\n    raise IndexError")) == 0
+    assert exit_code(text.replace("raise RuntimeError", "raise ValueError")) == 125
+    assert exit_code(text.replace('RuntimeError("no lowering for the op', 'RuntimeError("no kernel for the op')) == 125
+    assert exit_code(text.replace("    raise RuntimeError", "    return gm.forward\n    raise RuntimeError")) == 0
 
 
 def test_a_crash_in_the_backward_runs_the_backward(tmp_path: Path) -> None:
@@ -386,6 +386,12 @@ def test_only_what_is_read_is_imported() -> None:
     assert "import math\nimport sys\n\nimport torch\nimport torch.nn.functional as F\n\n\n" in emit(
         case, WRONG, ANY_VALUE, Facts()
     )
+
+
+def test_inputs_keep_their_dtype_whatever_the_default_is() -> None:
+    text = emitted(Settings(switches=(("default_dtype", Const("torch.float64")),)))
+    assert "torch.set_default_dtype(torch.float64)\n" in text
+    assert "x = torch.randn((3, 3), dtype=torch.float32)\n" in text
 
 
 def test_decisive_strides_are_asserted() -> None:
