@@ -52,7 +52,13 @@ class Compared:
 
 
 def compare_results(
-    where: str, out: Any, eager: Any, reference: Any, tolerance: Tolerance, noisy: Sequence[Any] = (), strides: bool = True
+    where: str,
+    out: Any,
+    eager: Any,
+    reference: Any,
+    tolerance: Tolerance,
+    noisy: Sequence[Any] = (),
+    strides: bool = True,
 ) -> list[Compared]:
     """Everything that departs in one result: metadata first, then values. `noisy` are eager's results on inputs
     disturbed by one unit in the last place: what those do as well is ill-conditioned, and counts as explained."""
@@ -83,9 +89,14 @@ def _compare_plain(where: str, out: Any, eager: Any) -> list[Compared]:
     """Numbers, None and whatever else is no tensor on one side or on both."""
     lone = out if isinstance(out, torch.Tensor) else eager
     other = eager if isinstance(out, torch.Tensor) else out
-    if where.startswith("grad:") and other is None and isinstance(lone, torch.Tensor) and not bool(lone.count_nonzero()):
+    if (
+        where.startswith("grad:")
+        and other is None
+        and isinstance(lone, torch.Tensor)
+        and not bool(lone.count_nonzero())
+    ):
         return []  # no gradient and a gradient of zeros mean the same
-    same = type(out) is type(eager) and (out == eager or out != out and eager != eager)
+    same = type(out) is type(eager) and (out == eager or (out != out and eager != eager))
     if isinstance(out, torch.Tensor) or isinstance(eager, torch.Tensor) or not same:
         return [Compared(Divergence(where, "structure", expected=_short(eager), observed=_short(out)))]
     return []
@@ -159,13 +170,19 @@ def _nonfinite(where: str, got: torch.Tensor, near: torch.Tensor, true: torch.Te
     return _statistics(where, "nonfinite", wrong, got, true, zero, zero, zero + 1)
 
 
-def _compare_exact(where: str, out: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor, noisy: Sequence[Any]) -> Compared:
+def _compare_exact(
+    where: str, out: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor, noisy: Sequence[Any]
+) -> Compared:
     """Integers and bools against eager; where the reference, or eager on shaken inputs, disagrees with eager the element
     is decided by rounding and proves nothing."""
     if out.is_floating_point() or out.is_complex():
         return Compared()  # the dtype row says it
     differs = out != eager
-    unsure = reference != eager if not (reference.is_floating_point() or reference.is_complex()) else torch.zeros_like(differs)
+    unsure = (
+        reference != eager
+        if not (reference.is_floating_point() or reference.is_complex())
+        else torch.zeros_like(differs)
+    )
     for other in noisy:
         if isinstance(other, torch.Tensor) and other.shape == eager.shape:
             unsure = unsure | (other != eager)
@@ -213,7 +230,9 @@ def alias_pattern(inputs: Sequence[Any], outputs: Sequence[Any]) -> tuple[tuple[
     """For each output the positions (inputs first, then outputs) that share its storage, itself apart."""
     values = [*inputs, *outputs]
     keys = [
-        torch_internals.storage_key(value) if isinstance(value, torch.Tensor) and value.layout == torch.strided else None
+        torch_internals.storage_key(value)
+        if isinstance(value, torch.Tensor) and value.layout == torch.strided
+        else None
         for value in values
     ]
     rows = []

@@ -133,7 +133,9 @@ def _permuted(value: Recipe, meta: TensorMeta) -> str:
     if meta.offset or len(meta.shape) > 6 or meta.storage_size != numel(meta.shape):
         return ""
     order = sorted(range(len(meta.shape)), key=lambda dim: (-meta.stride[dim], dim))
-    candidates = [tuple(order)] if len(meta.shape) > 3 else [tuple(order), *itertools.permutations(range(len(meta.shape)))]
+    candidates = (
+        [tuple(order)] if len(meta.shape) > 3 else [tuple(order), *itertools.permutations(range(len(meta.shape)))]
+    )
     for candidate in candidates:
         shape = tuple(meta.shape[dim] for dim in candidate)
         dense = contiguous_stride(shape)

@@ -1,19 +1,17 @@
-"""Run a graph op by op, eagerly: plainly, or in lockstep with the same program one precision up (the reference).
+"""Run a graph op by op, eagerly.
 
-Owns: how an argument becomes a Python value, what is noted of each value (`describe`), and where the high-precision
-run has to fall back. Compiles nothing.
+Owns: how an argument becomes a Python value, and what is noted of each value (`describe`). Compiles nothing.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from minify import render, torch_internals
-from minify.case import (
+from minify.graph import (
     Arg,
     Const,
     DictArg,
@@ -30,25 +28,9 @@ from minify.case import (
     ValueMeta,
     op_refs,
     refs,
-    rewrite_op,
 )
 
 Env = dict[str, Any]
-_HIGHER: dict[str, dict[torch.dtype, torch.dtype]] = {
-    "fp64": {
-        torch.float16: torch.float64,
-        torch.bfloat16: torch.float64,
-        torch.float32: torch.float64,
-        torch.complex32: torch.complex128,
-        torch.complex64: torch.complex128,
-    },
-    "fp32": {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64},
-}
-_CASTS = {
-    "fp64": {".float": ".double", ".half": ".double", ".bfloat16": ".double"},
-    "fp32": {".half": ".float", ".bfloat16": ".float"},
-}
-_IN_PLACE_FUNCTIONS = ("operator.setitem", "torch.Tensor.__setitem__")
 
 
 def argument(arg: Arg, env: Mapping[str, Any]) -> Any:
@@ -197,7 +179,9 @@ def describe_tensor(tensor: torch.Tensor, storage: int) -> TensorMeta:
     if tensor.layout is not torch.strided or tensor.is_quantized:
         raise TypeError(f"a {tensor.layout} tensor has no strides")
     flags = flags_of(tensor)
-    size = tensor.numel() if "zerotensor" in flags else tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
+    size = (
+        tensor.numel() if "zerotensor" in flags else tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
+    )
     return TensorMeta(
         tuple(tensor.shape),
         tuple(tensor.stride()),
@@ -230,96 +214,19 @@ def describe(value: Any, numbers: StorageNumbers, user: str) -> ValueMeta:
     return OpaqueMeta(type(value).__name__)
 
 
-# --- the reference -----------------------------------------------------------------------------------------------------
+def leaves(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in a result, in order."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from leaves(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from leaves(item)
 
 
-class _Unavailable(Exception):
-    """No trustworthy reference can be had for this graph; the text says why."""
-
-
-@dataclasses.dataclass
-class Lockstep:
-    """Two runs of one graph side by side. After `run`: `eager` and `reference` are the outputs (`reference` None where
-    none can be had), `trace` what was noted of each op, `notes` where the reference had to borrow from eager, `random`
-    whether any random number was drawn."""
-
-    graph: Graph
-    precision: str
-    trace: list[tuple[str, ValueMeta]] = dataclasses.field(default_factory=list)
-    notes: list[str] = dataclasses.field(default_factory=list)
-    random: bool = False
-    eager: tuple[Any, ...] = ()
-    reference: tuple[Any, ...] | None = None
-
-    def run(self, eager_values: Sequence[Any], reference_values: Sequence[Any] | None) -> None:
-        """Run both. With `reference_values` None only eager runs. Raises whatever an op raises in eager."""
-        low: Env = dict(zip(self.graph.params, eager_values, strict=True))
-        high: Env | None = None if reference_values is None else dict(zip(self.graph.params, reference_values, strict=True))
-        numbers, done = StorageNumbers(), last_readers(self.graph)
-        for name, value in low.items():
-            describe(value, numbers, name)
-        for position, op in enumerate(self.graph.ops):
-            before = random_state()
-            guess = None if high is None else self._guess(op, low, high)
-            restore_random(before)
-            low[op.name] = run_op(op, low)
-            drew = random_state() != before
-            self.random |= drew
-            if high is not None:
-                try:
-                    high[op.name] = self._settle(op, low[op.name], None if drew else guess)
-                except _Unavailable as reason:
-                    self.notes.append(str(reason))
-                    high = None
-            self.trace.append((op.name, describe(low[op.name], numbers, op.name)))
-            for name in done.get(position, ()):
-                low.pop(name, None)
-                numbers.forget(name)
-                if high is not None:
-                    high.pop(name, None)
-        self.eager = tuple(argument(output, low) for output in self.graph.outputs)
-        self.reference = None if high is None else tuple(argument(output, high) for output in self.graph.outputs)
-
-    def _guess(self, op: Op, low: Env, high: Env) -> tuple[Any] | None:
-        """The op's result one precision up; where it has no such kernel, at its own precision on the reference's values
-        cast down. None if neither runs. Comes before eager, whose in-place writes would change what is read here."""
-        try:
-            return (run_op(self._raised(op), high),)
-        except Exception:
-            if mutates(op):
-                return None
-        try:
-            result = run_op(op, {name: cast_like(high[name], low[name]) for name in op_refs(op)})
-        except Exception:
-            return None
-        self.notes.append(f"{op.name}: {op.target} taken at its own precision")
-        return (raised_copy(result, self.precision),)
-
-    def _raised(self, op: Op) -> Op:
-        """`op` with every float dtype it names moved one precision up."""
-        higher = {str(low): str(high) for low, high in _HIGHER[self.precision].items()}
-
-        def raise_dtype(arg: Arg) -> Arg:
-            return Const(higher.get(arg.text, arg.text)) if isinstance(arg, Const) else arg
-
-        target = _CASTS[self.precision].get(op.target, op.target)
-        return dataclasses.replace(rewrite_op(op, raise_dtype), target=target)
-
-    def _settle(self, op: Op, eager: Any, guess: tuple[Any] | None) -> Any:
-        """The reference's value of `op`: the guess where it fits eager's result, else eager's own."""
-        if guess is not None and same_structure(guess[0], eager):
-            return raise_like(guess[0], eager, self.precision)
-        if mutates(op):
-            raise _Unavailable(f"{op.name}: {op.target} has no higher-precision form; eager is the reference")
-        return raised_copy(eager, self.precision)
-
-
-def mutates(op: Op) -> bool:
-    """Whether the call writes into one of its arguments."""
-    name = op.target.rsplit(".", 1)[-1] if not op.target.startswith("torch.ops.") else op.target.split(".")[3]
-    in_place = name.endswith("_") and not name.endswith("__")
-    augmented = op.target.startswith("operator.i") and name not in ("is_", "is_not", "invert", "index", "inv")
-    return in_place or augmented or op.target in _IN_PLACE_FUNCTIONS or any(key == "out" for key, _ in op.kwargs)
+# --- random numbers -----------------------------------------------------------------------------------------------------
 
 
 def random_state() -> tuple[bytes, ...]:
@@ -335,60 +242,3 @@ def restore_random(state: tuple[bytes, ...]) -> None:
     torch.set_rng_state(tensors[0])
     if len(tensors) > 1:
         torch.cuda.set_rng_state_all(tensors[1:])
-
-
-def leaves(value: Any) -> Iterator[torch.Tensor]:
-    """Every tensor in a result, in order."""
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from leaves(item)
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from leaves(item)
-
-
-def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """`value` rebuilt with `change` applied to every tensor."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, list | tuple):
-        items = [map_tensors(item, change) for item in value]
-        if isinstance(value, list) or isinstance(value, torch.Size):
-            return items if isinstance(value, list) else value
-        return tuple(items)
-    return value
-
-
-def higher_dtype(dtype: torch.dtype, precision: str) -> torch.dtype:
-    return _HIGHER[precision].get(dtype, dtype)
-
-
-def raised_copy(value: Any, precision: str) -> Any:
-    return map_tensors(value, lambda tensor: tensor.to(higher_dtype(tensor.dtype, precision)))
-
-
-def raise_like(value: Any, like: Any, precision: str) -> Any:
-    """Give every tensor of `value` the higher form of the dtype its counterpart has in eager (promotion can differ)."""
-    wanted = iter([higher_dtype(tensor.dtype, precision) for tensor in leaves(like)])
-
-    def fix(tensor: torch.Tensor) -> torch.Tensor:
-        dtype = next(wanted)
-        return tensor if tensor.dtype == dtype else tensor.to(dtype)
-
-    return map_tensors(value, fix)
-
-
-def cast_like(value: Any, like: Any) -> Any:
-    targets = iter([tensor.dtype for tensor in leaves(like)])
-    return map_tensors(value, lambda tensor: tensor.to(next(targets)))
-
-
-def same_structure(value: Any, like: Any) -> bool:
-    """Whether a reference result can stand for an eager one: as many tensors, the same shapes, floats where floats are."""
-    ours, theirs = list(leaves(value)), list(leaves(like))
-    return len(ours) == len(theirs) and all(
-        a.shape == b.shape and (a.is_floating_point(), a.is_complex()) == (b.is_floating_point(), b.is_complex())
-        for a, b in zip(ours, theirs, strict=True)
-    )

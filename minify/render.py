@@ -12,17 +12,7 @@ from collections.abc import Iterable
 
 import libcst as cst
 
-from minify.case import (
-    Arg,
-    Const,
-    DictArg,
-    Graph,
-    ListArg,
-    Op,
-    Ref,
-    SliceArg,
-    Subgraph,
-)
+from minify.graph import Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph
 
 _BINARY: dict[str, type[cst.BaseBinaryOp]] = {
     "add": cst.Add,
@@ -70,7 +60,12 @@ _PAREN = {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]}
 def identifier(name: str, taken: Iterable[str] = ()) -> str:
     """A short Python name for a graph's own name, unlike any in `taken`: `l_self_modules_fc_parameters_weight_` -> `fc_weight`."""
     short = re.sub(r"\W", "_", name)
-    short = re.sub(r"^[LG]_+(self_+|args_|kwargs_|model_)?|^(primals|tangents)_(?=\d)", lambda m: (m.group(2) or "")[:1], short, flags=re.I)
+    short = re.sub(
+        r"^[LG]_+(self_+|args_|kwargs_|model_)?|^(primals|tangents)_(?=\d)",
+        lambda m: (m.group(2) or "")[:1],
+        short,
+        flags=re.I,
+    )
     short = re.sub(r"_*(modules|parameters|buffers)_+", "_", short).strip("_") or "x"
     if short[0].isdigit():
         short = f"x{short}"
@@ -144,7 +139,9 @@ def _index(arg: Arg) -> list[cst.SubscriptElement]:
     return elements
 
 
-def _call(function: cst.BaseExpression, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]) -> cst.BaseExpression:
+def _call(
+    function: cst.BaseExpression, args: tuple[Arg, ...], kwargs: tuple[tuple[str, Arg], ...]
+) -> cst.BaseExpression:
     passed = [cst.Arg(expression(arg)) for arg in args]
     equal = cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))
     passed += [cst.Arg(expression(value), keyword=cst.Name(key), equal=equal) for key, value in kwargs]
@@ -203,7 +200,11 @@ def _statements(op: Op) -> list[cst.BaseStatement]:
 def _autocast(op: Op, body: list[cst.BaseStatement]) -> cst.With:
     """`with torch.autocast(...)` for an enter call and the statements up to its exit."""
     names = ("device_type", "dtype", "enabled", "cache_enabled")
-    given = tuple((key, value) for key, value in zip(names[1:], op.args[1:], strict=False) if value is not None and value is not True)
+    given = tuple(
+        (key, value)
+        for key, value in zip(names[1:], op.args[1:], strict=False)
+        if value is not None and value is not True
+    )
     item = cst.WithItem(_call(dotted("torch.autocast"), op.args[:1], given))
     return cst.With([item], cst.IndentedBlock(body or [cst.SimpleStatementLine([cst.Pass()])]))
 
@@ -215,7 +216,9 @@ def _block(ops: list[Op]) -> list[cst.BaseStatement]:
     while position < len(ops):
         op = ops[position]
         if op.target == _ENTER:
-            ends = [i for i in range(position, len(ops)) if ops[i].target == _EXIT and ops[i].args[:1] == (Ref(op.name),)]
+            ends = [
+                i for i in range(position, len(ops)) if ops[i].target == _EXIT and ops[i].args[:1] == (Ref(op.name),)
+            ]
             end = ends[0] if ends else len(ops)
             lines.append(_autocast(op, _block(ops[position + 1 : end])))
             position = end + 1
@@ -246,7 +249,9 @@ def _fold_return(lines: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
         return lines
     match (lines[-2], lines[-1]):
         case (
-            cst.SimpleStatementLine(body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value)]),
+            cst.SimpleStatementLine(
+                body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value)]
+            ),
             cst.SimpleStatementLine(body=[cst.Return(value=cst.Name(value=returned))]),
         ) if name == returned:
             return [*lines[:-2], cst.SimpleStatementLine([cst.Return(value)])]
@@ -256,4 +261,4 @@ def _fold_return(lines: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
 def text(node: cst.BaseStatement | Iterable[cst.BaseStatement]) -> str:
     """Python source of statements."""
     body = [node] if isinstance(node, cst.BaseStatement) else list(node)
-    return cst.Module(body).code
+    return cst.Module(body).code  # type: ignore[arg-type]

@@ -8,6 +8,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import hashlib
+import linecache
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,11 +63,18 @@ def replay(case: Case, root: Path) -> Replay:
     scope = interpret.namespace()
     scope["__name__"] = "minify_replay"
     if case.program.prelude:
-        exec(compile(case.program.prelude, "<prelude>", "exec"), scope)
+        _run_text(case.program.prelude, "prelude", scope)
     scope["recorded"] = Values(_sources(case, root))
     source = render.text([render.function(case.graph, "fn"), input_text.make_inputs(case)])
-    exec(compile(source, "<case>", "exec"), scope)
+    _run_text(source, "case", scope)
     return Replay(case, scope["fn"], scope["make_inputs"], scope)
+
+
+def _run_text(source: str, name: str, scope: dict[str, Any]) -> None:
+    """Execute text whose source can be looked up, as `triton.jit` and tracebacks want it."""
+    name = f"<{name} {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
+    linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
+    exec(compile(source, name, "exec"), scope)
 
 
 # --- recorded values ---------------------------------------------------------------------------------------------------
@@ -174,7 +183,9 @@ def value_range(tensor: torch.Tensor) -> tuple[float | None, float | None]:
     """Smallest and largest element, (None, None) for complex and empty tensors; NaN wins as torch has it."""
     if tensor.numel() == 0 or tensor.is_complex():
         return None, None
-    wide = tensor.to(torch.float64) if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.to(torch.int64)
+    wide = (
+        tensor.to(torch.float64) if tensor.is_floating_point() or tensor.dtype == torch.bool else tensor.to(torch.int64)
+    )
     return float(wide.min()), float(wide.max())
 
 

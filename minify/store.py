@@ -18,11 +18,15 @@ if TYPE_CHECKING:  # the process that only keeps bases never needs torch
 
 
 def storage_of(tensor: torch.Tensor) -> torch.Tensor:
-    """All elements of the memory `tensor` lies in, as a 1-D tensor of its dtype (no copy)."""
+    """All elements of the memory `tensor` lies in as they are there, lazy bits apart, as a 1-D tensor of its dtype (no copy)."""
     import torch
+
+    from minify import torch_internals
 
     size = tensor.untyped_storage().nbytes() // max(tensor.element_size(), 1)
     bare = tensor.detach()
+    bare = torch_internals.neg_view(bare) if bare.is_neg() else bare
+    bare = bare.conj() if bare.is_conj() else bare
     return torch.as_strided(bare, (size,), (1,), 0)
 
 

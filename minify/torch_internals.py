@@ -26,7 +26,18 @@ from torch.overrides import TorchFunctionMode
 
 CONFIG_MODULES = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
 # Settings of a process, not of a program: they never travel with a case.
-_PROCESS_KEYS = ("cache", "compile_threads", "worker_", "debug_dir", "log", "repro_", "trace.", "pgo", "remote", "subproc")
+_PROCESS_KEYS = (
+    "cache",
+    "compile_threads",
+    "worker_",
+    "debug_dir",
+    "log",
+    "repro_",
+    "trace.",
+    "pgo",
+    "remote",
+    "subproc",
+)
 GraphCompiler = Callable[..., Any]
 
 
@@ -186,6 +197,13 @@ def known_backends() -> tuple[str, ...]:
     return tuple(torch._dynamo.list_backends(exclude_tags=()))
 
 
+def backend(name: str) -> GraphCompiler:
+    """The graph compiler registered under `name`. Raises torch's InvalidBackend for an unknown one."""
+    from torch._dynamo.backends.registry import lookup_backend
+
+    return lookup_backend(name)
+
+
 # --- watching what a script compiles ---------------------------------------------------------------------------------
 
 
@@ -217,7 +235,7 @@ def watched_compiles(wrap: Callable[[GraphCompiler, dict[str, Any]], GraphCompil
         finally:
             pending.pop()
 
-    eval_frame.get_compiler_fn, torch.compile = get_compiler_fn, compile_and_note
+    eval_frame.get_compiler_fn, torch.compile = get_compiler_fn, compile_and_note  # type: ignore[assignment]
     try:
         yield
     finally:
@@ -252,6 +270,13 @@ def placeholder_example(node: torch.fx.Node) -> Any:
 # --- tensors ----------------------------------------------------------------------------------------------------------
 
 
+def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
+    """`value` rebuilt with `change` applied to every leaf of the tuples, lists and dicts (pytrees) it is made of."""
+    from torch.utils import _pytree
+
+    return _pytree.tree_map(change, value)
+
+
 def is_zerotensor(tensor: torch.Tensor) -> bool:
     return bool(tensor._is_zerotensor())
 
@@ -266,9 +291,37 @@ def neg_view(tensor: torch.Tensor) -> torch.Tensor:
     return torch._neg_view(tensor)
 
 
+def version(tensor: torch.Tensor) -> int:
+    """Counts the in-place writes to the memory of `tensor`; always 0 for inference tensors, which keep no count."""
+    return 0 if tensor.is_inference() else int(tensor._version)
+
+
 def storage_key(tensor: torch.Tensor) -> int:
     """Equal for two tensors exactly when they lie in the same live memory."""
     return int(tensor.untyped_storage()._cdata)
+
+
+@contextlib.contextmanager
+def modes_kept() -> Iterator[None]:
+    """Grad mode, autocast and functorch levels are afterwards as they were, whatever is entered and not left."""
+    grad, cache = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
+    devices = ("cpu", "cuda")
+    autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices]
+    depth = _functorch_depth()
+    try:
+        yield
+    finally:
+        while _functorch_depth() > depth:
+            torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
+        torch.set_grad_enabled(grad)
+        torch.set_autocast_cache_enabled(cache)
+        for device, enabled, dtype in autocast:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+
+
+def _functorch_depth() -> int:
+    return len(torch._C._functorch.get_interpreter_stack() or ())
 
 
 def grad_mode() -> str:
@@ -294,7 +347,9 @@ class NoDispatch(TorchFunctionMode):
 _COMPILER_PATHS = ("torch/_inductor", "torch/_dynamo", "torch/_functorch", "torch/fx", "torch/_subclasses", "torch/_decomp",
                    "torch/_refs", "torch/_prims", "torch/_higher_order_ops", "torch/_meta_registrations", "torch/utils/_sympy",
                    "triton/")  # fmt: skip
-_PLUMBING = re.compile(r"(__call__|_fn|inner|wrapper|wrapped|compile_wrapper|_compile_to_module|__torch_dispatch__|result)$")
+_PLUMBING = re.compile(
+    r"(__call__|_fn|inner|wrapper|wrapped|compile_wrapper|_compile_to_module|__torch_dispatch__|result)$"
+)
 
 
 def root_cause(error: BaseException) -> BaseException:

@@ -8,7 +8,8 @@ from __future__ import annotations
 import dataclasses
 import enum
 
-from minify.case import Case, ValueMeta
+from minify.case import Case
+from minify.graph import ValueMeta
 
 
 class Outcome(enum.Enum):
@@ -65,7 +66,9 @@ class Signature:
 
     def __str__(self) -> str:
         where = f" in {self.frame}" if self.frame else ""
-        return f"{self.family} {self.name}{where}: {self.message}" if self.message else f"{self.family} {self.name}{where}"
+        return (
+            f"{self.family} {self.name}{where}: {self.message}" if self.message else f"{self.family} {self.name}{where}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -152,3 +155,10 @@ class Question:
     atol: float | None = None
     reference: str = "auto"
     noise: int = 0
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class WorkerError:
+    """A worker's answer when our own code raised, not the case's."""
+
+    text: str

@@ -69,7 +69,7 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
                 _compile_model(plan, module.__dict__, watcher)
     except SystemExit as leaving:
         watcher.event("exited", code=leaving.code if isinstance(leaving.code, int | None) else str(leaving.code))
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - whatever the script raises is something to report
         watcher.event("raised", type=type(error).__name__, text=str(error)[:2000], where=_innermost(error, plan.script))
         traceback.print_exc()
     watcher.event("done", regions=len(watcher.regions))
@@ -88,6 +88,8 @@ def _compile_model(plan: Plan, names: dict[str, Any], watcher: Any) -> None:
     """A script that compiles nothing but defines `model` and `inputs`: compile and run it as a user would."""
     import torch
 
+    from minify import torch_internals
+
     model, inputs = names.get("model"), names.get("inputs")
     if not callable(model) or not isinstance(inputs, tuple | list | dict):
         watcher.event("nothing", model=callable(model), inputs=type(inputs).__name__)
@@ -95,22 +97,21 @@ def _compile_model(plan: Plan, names: dict[str, Any], watcher: Any) -> None:
     arguments: tuple[Any, ...] = () if isinstance(inputs, dict) else tuple(inputs)
     keywords = inputs if isinstance(inputs, dict) else {}
     with torch.set_grad_enabled(plan.train):
-        copies, named = _copies((arguments, keywords))
+        copies, named = torch_internals.map_leaves(_copy, (arguments, keywords))
         try:
             model(*copies, **named)
         except Exception as error:
             watcher.event("eager_raised", type=type(error).__name__, text=str(error)[:2000])
             raise
-        compiled = torch.compile(model, backend=plan.backend, mode=plan.mode, dynamic=plan.dynamic)
+        compiled: Any = torch.compile(model, backend=plan.backend, mode=plan.mode, dynamic=plan.dynamic)
         compiled(*arguments, **keywords)
 
 
-def _copies(value: Any) -> Any:
-    """The same structure with every tensor cloned, since eager may write to its arguments."""
+def _copy(leaf: Any) -> Any:
+    """A tensor of its own, since eager may write to its arguments."""
     import torch
-    from torch.utils._pytree import tree_map
 
-    return tree_map(lambda leaf: leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf, value)
+    return leaf.detach().clone().requires_grad_(leaf.requires_grad) if isinstance(leaf, torch.Tensor) else leaf
 
 
 if __name__ == "__main__":

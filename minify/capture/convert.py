@@ -12,10 +12,12 @@ from typing import Any
 import torch
 
 from minify import torch_internals
-from minify.case import Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph
+from minify.graph import Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph
 from minify.render import identifier
 
-BUILTIN_NAMESPACES = frozenset({"aten", "prim", "prims", "higher_order", "inductor", "quantized", "quantized_decomposed", "_c10d_functional"})
+BUILTIN_NAMESPACES = frozenset((
+    "aten", "prim", "prims", "higher_order", "inductor", "quantized", "quantized_decomposed", "_c10d_functional",
+))  # fmt: skip
 
 
 class Unrepresentable(Exception):

@@ -65,7 +65,7 @@ def read_events(folder: Path) -> tuple[Event, ...]:
 
 
 def _run_child(plan: Plan, timeout: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> str:
-    """"" when the child ended by itself, else `SIGSEGV`, `hang`, `exit 3`, `stopped` or `enough`."""
+    """ "" when the child ended by itself, else `SIGSEGV`, `hang`, `exit 3`, `stopped` or `enough`."""
     folder = Path(plan.folder)
     plan_file = folder / "plan.json"
     plan_file.write_text(json.dumps(dataclasses.asdict(plan)))
@@ -132,7 +132,9 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
         last = events[-1]
         if last["event"] in ("compiling", "running") and last["region"] in saved:
             family = "hang" if ending == "hang" else "signal"
-            found[last["region"]] = Suspect(last["region"], Path(saved[last["region"]]), True, Signature("crash", family, ending))
+            found[last["region"]] = Suspect(
+                last["region"], Path(saved[last["region"]]), True, Signature("crash", family, ending)
+            )
     return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
 
 
@@ -145,7 +147,9 @@ def _explain(plan: Plan, events: Sequence[Event], ending: str) -> None:
     regions = len(by_name.get("region", ())) + len(by_name.get("skipped", ()))
     if "eager_raised" in by_name:
         what = by_name["eager_raised"][0]
-        raise NoFailure(f"{name} already fails in eager: {what['type']}: {_short(what['text'])}", "this is not a compiler bug")
+        raise NoFailure(
+            f"{name} already fails in eager: {what['type']}: {_short(what['text'])}", "this is not a compiler bug"
+        )
     if "nothing" in by_name:
         raise NoFailure(
             f"{name} compiles nothing, and defines no `model` (callable) and `inputs` (tuple or dict)",
@@ -159,7 +163,9 @@ def _explain(plan: Plan, events: Sequence[Event], ending: str) -> None:
             f"make it run by itself first; its output is in {log}",
         )
     if plan.only is not None and plan.only >= regions:
-        raise UsageError(f"--region {plan.only} does not exist", f"{name} compiled {regions} region(s), numbered from 0")
+        raise UsageError(
+            f"--region {plan.only} does not exist", f"{name} compiled {regions} region(s), numbered from 0"
+        )
     raise NoFailure(_no_failure(plan, by_name, regions, ending), f"the script's output is in {log}")
 
 

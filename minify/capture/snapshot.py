@@ -44,7 +44,9 @@ class Snapshot:
                 continue
             dims = () if self.settings.dynamic else param.dynamic_dims
             if "zerotensor" in meta.flags:
-                inputs.append(Input(param.name, dataclasses.replace(meta, storage=_fresh(users)), Recipe("zeros"), dims))
+                inputs.append(
+                    Input(param.name, dataclasses.replace(meta, storage=_fresh(users)), Recipe("zeros"), dims)
+                )
                 continue
             value = replay.recorded(self.storages[meta.storage], meta, root, shared=users[meta.storage] > 1)
             inputs.append(Input(param.name, meta, value, dims))
@@ -88,16 +90,8 @@ def take(converted: Converted, args: Sequence[Any], settings: Settings) -> Snaps
             meta = _describe(value, numbers, param.name)
             metas.append(meta)
             if meta.storage >= 0 and meta.storage not in storages:
-                storages[meta.storage] = store.storage_of(_bare(value)).clone()
+                storages[meta.storage] = store.storage_of(value).clone()
     return Snapshot(converted, tuple(metas), storages, settings)
-
-
-def _bare(value: torch.Tensor) -> torch.Tensor:
-    """The tensor without its lazy bits, in the same memory."""
-    bare = value.detach()
-    if bare.is_neg():
-        bare = torch_internals.neg_view(bare)
-    return bare.conj() if bare.is_conj() else bare
 
 
 def _describe(value: torch.Tensor, numbers: interpret.StorageNumbers, name: str) -> TensorMeta:

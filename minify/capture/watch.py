@@ -7,6 +7,7 @@ Events are appended to `events.jsonl` in the run folder as they happen, so that 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import time
 from collections.abc import Callable, Sequence
@@ -16,10 +17,10 @@ from typing import Any
 import torch
 
 from minify import case as cases
-from minify import compare, interpret, replay, torch_internals, worker
+from minify import compare, crashes, interpret, reference, torch_internals, trial
+from minify.capture import prelude as preludes
 from minify.capture import snapshot
 from minify.capture.convert import Converted, Unrepresentable, convert
-from minify.capture import prelude as preludes
 from minify.case import Const
 
 CHECKED_CALLS = 16
@@ -104,7 +105,7 @@ class Watcher:
             result = action()
         except Exception as error:
             if self.watch.kind == "crash" and self.watch.only in (None, region.number):
-                signature = worker.crash_signature(error)
+                signature = crashes.crash_signature(error)
                 self.event("crashed", region=region.number, signature=dataclasses.asdict(signature))
                 self.found += 1
             raise
@@ -156,8 +157,10 @@ class Watcher:
         state = interpret.random_state()
         try:
             self._compare(region, compiled, taken, args, result)
-        except Exception as error:  # eager cannot run what compiled ran, say: worth a note, never worth the user's run
-            self.event("unchecked", region=region.number, why=f"{type(error).__name__}: {worker.first_line(str(error))}")
+        except Exception as error:  # noqa: BLE001 - eager cannot run it, say: worth a note, never the user's run
+            self.event(
+                "unchecked", region=region.number, why=f"{type(error).__name__}: {crashes.first_line(str(error))}"
+            )
         finally:
             interpret.restore_random(state)
         return result
@@ -171,14 +174,16 @@ class Watcher:
         )
         outputs = tuple(result) if isinstance(result, list | tuple) else (result,)
         case = cases.Case(cases.Program(region.converted.graph), _placeholders(taken), taken.settings)
-        ours = worker.Run(inputs, outputs, {})
-        eager, reference, random = _eager_and_reference(case, taken, self.watch.reference)
-        if random:
+        ours = trial.Run(inputs, outputs, {})
+        wanted = self.watch.reference
+        pair = reference.lockstep(case, taken.values, wanted, wants_reference=wanted != "none")
+        if pair.steps.random:
             self._defer(region, taken)
             return
-        wrong, drift = worker.compare_runs(case, ours, eager, reference, self.watch.tolerance)
+        eager = trial.Run(pair.low, pair.steps.eager, {})
+        wrong, drift = trial.compare_runs(case, ours, eager, reference.reference_run(pair), self.watch.tolerance)
         if not wrong and taken.settings.backward:
-            wrong, more = _compare_gradients(case, taken, compiled, args, self.watch)
+            wrong, more = _compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
             drift += more
         for row in drift:
             self.event("drift", region=region.number, call=region.calls, **dataclasses.asdict(row))
@@ -206,12 +211,21 @@ class Watcher:
     def _name_of(self, value: object) -> str | None:
         return preludes.expression_for(value, self._globals)
 
+    @functools.cache  # noqa: B019 - one watcher lives as long as its process
+    def _prelude(self, wanted: frozenset[str], namespaces: frozenset[str]) -> str:
+        """What of the script a region needs; modules beside the script are found through its folder."""
+        text = preludes.prelude(self._source, wanted, namespaces=namespaces)
+        folder = Path(str(self._globals.get("__file__", "."))).resolve().parent
+        if not preludes.local_imports(text, folder):
+            return text
+        return f"import sys\nsys.path.insert(0, {str(folder)!r})\n{text}"
+
     def _write(self, region: Region, taken: snapshot.Snapshot) -> Path:
         assert region.converted is not None
         wanted = _constants(taken.settings)
         text = ""
         if self._source and (wanted or region.converted.namespaces):
-            text = preludes.prelude(self._source, wanted, namespaces=region.converted.namespaces)
+            text = self._prelude(frozenset(wanted), region.converted.namespaces)
         case = taken.case(self.watch.folder / "store", text)
         path = self.watch.folder / "regions" / f"{region.number}.case"
         cases.save(case, path)
@@ -219,10 +233,9 @@ class Watcher:
 
 
 def _constants(settings: cases.Settings) -> set[str]:
-    """Top-level names that a setting refers to."""
+    """Expressions in settings that refer to the script's own names."""
     values = [settings.backend, *(value for _, value in settings.options), *(value for _, _, value in settings.config)]
-    texts = [value.text for value in values if isinstance(value, Const)]
-    return {text.split(".")[0].split("(")[0] for text in texts if not text.startswith("torch.")}
+    return {value.text for value in values if isinstance(value, Const) and not value.text.startswith("torch.")}
 
 
 def _wants_backward(args: Sequence[Any]) -> bool:
@@ -239,15 +252,13 @@ def _placeholders(taken: snapshot.Snapshot) -> tuple[Any, ...]:
     )
 
 
-def _eager_and_reference(
-    case: cases.Case, taken: snapshot.Snapshot, precision: str
-) -> tuple[worker.Run, worker.Run | None, bool]:
-    pair = worker.lockstep(case, taken.values, precision, wants_reference=precision != "none")
-    return worker.Run(pair.low, pair.steps.eager, {}), worker.reference_run(pair), pair.steps.random
-
-
 def _compare_gradients(
-    case: cases.Case, taken: snapshot.Snapshot, compiled: Callable[..., Any], args: Sequence[Any], watch: Watch
+    case: cases.Case,
+    taken: snapshot.Snapshot,
+    compiled: Callable[..., Any],
+    args: Sequence[Any],
+    pair: reference.Pair,
+    tolerance: compare.Tolerance,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Run the compiled region once more on copies of its inputs, with a backward of our own."""
     values, placed = taken.values(), list(args)
@@ -256,9 +267,7 @@ def _compare_gradients(
             placed[param.source] = value
     result = compiled(*placed)
     outputs = tuple(result) if isinstance(result, list | tuple) else (result,)
-    pair = worker.lockstep(case, taken.values, watch.reference, wants_reference=watch.reference != "none")
-    with replay.seeded(case):
-        flows = [worker.cotangent(case, root) for root in worker.differentiable(pair.steps.eager)]
-    ours = worker.Run(values, outputs, worker.gradients(case, values, outputs, flows))
-    eager = worker.Run(pair.low, pair.steps.eager, pair.low_grads)
-    return worker.compare_runs(case, ours, eager, worker.reference_run(pair), watch.tolerance)
+    flows = trial.cotangents(case, outputs, pair.flows)
+    ours = trial.Run(values, outputs, trial.gradients(case, values, outputs, flows))
+    eager = trial.Run(pair.low, pair.steps.eager, pair.low_grads)
+    return trial.compare_runs(case, ours, eager, reference.reference_run(pair), tolerance)

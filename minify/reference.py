@@ -1,0 +1,367 @@
+"""The reference: the same program one precision up, run op by op beside eager (design §4).
+
+Owns which precision that is, where the high-precision run has to borrow from eager, and when it cannot be trusted.
+Compiles nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from minify import store, torch_internals
+from minify.case import Case, Input
+from minify.crashes import first_line
+from minify.graph import Arg, Const, Graph, Op, TensorMeta, ValueMeta, op_refs, rewrite_op
+from minify.interpret import (
+    Env,
+    StorageNumbers,
+    argument,
+    describe,
+    last_readers,
+    leaves,
+    random_state,
+    restore_random,
+    run_op,
+)
+from minify.replay import seeded
+from minify.trial import Run, cotangents, gradients, undisturbed
+
+_HIGHER: dict[str, dict[torch.dtype, torch.dtype]] = {
+    "fp64": {
+        torch.float16: torch.float64,
+        torch.bfloat16: torch.float64,
+        torch.float32: torch.float64,
+        torch.complex32: torch.complex128,
+        torch.complex64: torch.complex128,
+    },
+    "fp32": {torch.float16: torch.float32, torch.bfloat16: torch.float32, torch.complex32: torch.complex64},
+}
+_CASTS = {
+    "fp64": {".float": ".double", ".half": ".double", ".bfloat16": ".double", ".cfloat": ".cdouble"},
+    "fp32": {".half": ".float", ".bfloat16": ".float", ".chalf": ".cfloat"},
+}
+_LOW = ("float16", "bfloat16", "complex32")
+_HIGH = ("float32", "complex64", "float64", "complex128")
+
+
+class _Unavailable(Exception):
+    """No trustworthy reference can be had for this graph; the text says why."""
+
+
+@dataclasses.dataclass
+class Lockstep:
+    """Two runs of one graph side by side. After `run`: `eager` and `reference` are the outputs (`reference` None where
+    none can be had), `trace` what was noted of each op, `notes` where the reference had to borrow from eager, `random`
+    whether any random number was drawn, `severed` whether borrowing cut the reference off from its own inputs, so that
+    it has no gradients."""
+
+    graph: Graph
+    precision: str
+    trace: list[tuple[str, ValueMeta]] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    random: bool = False
+    severed: bool = False
+    eager: tuple[Any, ...] = ()
+    reference: tuple[Any, ...] | None = None
+    _split: set[int] = dataclasses.field(default_factory=set)
+
+    def run(self, eager_values: Sequence[Any], reference_values: Sequence[Any] | None) -> None:
+        """Run both. With `reference_values` None only eager runs. Raises whatever an op raises in eager."""
+        low: Env = dict(zip(self.graph.params, eager_values, strict=True))
+        high: Env | None = None
+        if reference_values is not None:
+            high = dict(zip(self.graph.params, reference_values, strict=True))
+            self._split = _split_memory(list(low.values()), list(high.values()))
+        numbers, done = StorageNumbers(), last_readers(self.graph)
+        for name, value in low.items():
+            describe(value, numbers, name)
+        for position, op in enumerate(self.graph.ops):
+            high = self._step(op, low, high)
+            self.trace.append((op.name, describe(low[op.name], numbers, op.name)))
+            for name in done.get(position, ()):
+                low.pop(name, None)
+                numbers.forget(name)
+                if high is not None:
+                    high.pop(name, None)
+        self.eager = tuple(argument(output, low) for output in self.graph.outputs)
+        self.reference = None if high is None else tuple(argument(output, high) for output in self.graph.outputs)
+
+    def _step(self, op: Op, low: Env, high: Env | None) -> Env | None:
+        """Run `op` in both; gives `high` back, or None where there is no reference from here on."""
+        read = [tensor for name in op_refs(op) for tensor in leaves(low[name])]
+        versions = [torch_internals.version(tensor) for tensor in read]
+        before = random_state()
+        low[op.name] = run_op(op, low)
+        after = random_state()
+        drew = after != before
+        self.random |= drew
+        if high is None:
+            return None
+        writes = writes_by_name(op) or versions != [torch_internals.version(tensor) for tensor in read]
+        try:
+            if not read:  # a constant, or an effect on a mode: not to be had twice
+                high[op.name] = raised_copy(low[op.name], self.precision)
+            else:
+                high[op.name] = self._settled(op, low, high, writes=writes, before=before if drew else ())
+        except _Unavailable as reason:
+            self.notes.append(f"{op.name}: {reason}")
+            return None
+        finally:
+            if drew:
+                restore_random(after)
+        return high
+
+    def _settled(self, op: Op, low: Env, high: Env, *, writes: bool, before: tuple[bytes, ...]) -> Any:
+        """The reference's value of `op`: one precision up, else at its own precision, else eager's. A random op has to give
+        eager's draw; `before` is the state of the generators it starts from, empty for an op that draws nothing."""
+        eager = low[op.name]
+        operands = [(a, b) for name in op_refs(op) for a, b in zip(leaves(low[name]), leaves(high[name]), strict=True)]
+        if writes and any(_memory(a) in self._split for a, _ in operands):
+            raise _Unavailable(f"{op.target} writes to memory that the reference holds apart; eager is the reference")
+        found = self._try(eager, lambda: run_op(self._raised(op), high), before)
+        if found is None:
+            if writes:
+                raise _Unavailable(f"{op.target} has no higher-precision form; eager is the reference")
+            found = self._at_own_precision(op, low, high, before)
+        if found is None:
+            self.severed |= any(tensor.requires_grad for tensor in leaves(eager))
+            found = (raised_copy(eager, self.precision),)
+        value = raise_like(found[0], eager, self.precision)
+        return value if writes else self._with_sharing_of(eager, value, operands)
+
+    @staticmethod
+    def _try(eager: Any, action: Callable[[], Any], before: tuple[bytes, ...]) -> tuple[Any] | None:
+        """What `action` gives, None where it raises or cannot stand for `eager`."""
+        try:
+            if before:
+                restore_random(before)
+            value = action()
+        except Exception:  # noqa: BLE001 - no such kernel, no such promotion: the caller falls back
+            return None
+        return (value,) if same_structure(value, eager) and (not before or same_draw(value, eager)) else None
+
+    def _at_own_precision(self, op: Op, low: Env, high: Env, before: tuple[bytes, ...]) -> tuple[Any] | None:
+        """The op on the reference's values cast down, its result cast up again."""
+        operands = {name: cast_like(high[name], low[name]) for name in op_refs(op)}
+        found = self._try(low[op.name], lambda: run_op(op, operands), before)
+        if found is None:
+            return None
+        self.notes.append(f"{op.name}: {op.target} taken at its own precision")
+        return (raised_copy(found[0], self.precision),)
+
+    def _raised(self, op: Op) -> Op:
+        """`op` with every float dtype it names moved one precision up."""
+        higher = {str(low): str(high) for low, high in _HIGHER[self.precision].items()}
+
+        def raise_dtype(arg: Arg) -> Arg:
+            return Const(higher.get(arg.text, arg.text)) if isinstance(arg, Const) else arg
+
+        target = _CASTS[self.precision].get(op.target, op.target)
+        return dataclasses.replace(rewrite_op(op, raise_dtype), target=target)
+
+    def _with_sharing_of(self, eager: Any, value: Any, operands: list[tuple[torch.Tensor, torch.Tensor]]) -> Any:
+        """`value` with a copy wherever eager made one (`x.half()` is a view once x is raised); where eager made a view and
+        the reference could not, the memory counts as split, and nobody may write to it any more."""
+        due = iter(list(leaves(eager)))
+
+        def share(tensor: torch.Tensor) -> torch.Tensor:
+            like = _memory(next(due))
+            ours, theirs = _memory(tensor), {_memory(a): _memory(b) for a, b in operands}
+            if like is not None and like in theirs:
+                if theirs[like] != ours:
+                    self._split.add(like)
+                return tensor
+            return tensor.clone() if ours is not None and ours in theirs.values() else tensor
+
+        return map_tensors(value, share)
+
+
+def same_draw(value: Any, eager: Any) -> bool:
+    """Whether two results of a random op are the same draw, rounding apart."""
+    for ours, theirs in zip(leaves(value), leaves(eager), strict=True):
+        if not (theirs.is_floating_point() or theirs.is_complex()):
+            if not torch.equal(ours, theirs):
+                return False
+            continue
+        bound = 0.05 if theirs.dtype in (torch.float16, torch.bfloat16, torch.complex32) else 1e-3
+        if not torch.allclose(ours.to(theirs.dtype), theirs, rtol=bound, atol=bound / 100, equal_nan=True):
+            return False
+    return True
+
+
+def _memory(tensor: torch.Tensor) -> int | None:
+    """Equal for tensors in the same memory; None where there is none to speak of."""
+    if tensor.layout is not torch.strided or torch_internals.is_zerotensor(tensor):
+        return None
+    try:
+        return torch_internals.storage_key(tensor)
+    except (RuntimeError, NotImplementedError):
+        return None
+
+
+def _split_memory(low: Sequence[Any], high: Sequence[Any]) -> set[int]:
+    """Memory that several inputs share in eager and not in the reference (views of another dtype)."""
+    found: dict[int, set[int | None]] = {}
+    for ours, theirs in zip(low, high, strict=True):
+        if isinstance(ours, torch.Tensor) and (key := _memory(ours)) is not None:
+            found.setdefault(key, set()).add(_memory(theirs))
+    return {key for key, counterparts in found.items() if len(counterparts) > 1}
+
+
+def writes_by_name(op: Op) -> bool:
+    """Whether the call says by its name or arguments that it writes to an operand; version counters tell the rest."""
+    name = op.target.split(".")[3] if op.target.startswith("torch.ops.") else op.target.rsplit(".", 1)[-1]
+    kwargs = dict(op.kwargs)
+    return (
+        (name.endswith("_") and not name.endswith("__") and not op.target.startswith("operator."))
+        or name in ("setitem", "__setitem__")
+        or (op.target.startswith("operator.i") and name not in ("is_", "is_not", "invert", "index", "inv", "indexOf"))
+        or "out" in kwargs
+        or kwargs.get("inplace") is True
+    )
+
+
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """`value` rebuilt with `change` applied to every tensor."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list):
+        return [map_tensors(item, change) for item in value]
+    if isinstance(value, tuple) and not isinstance(value, torch.Size):
+        return tuple(map_tensors(item, change) for item in value)
+    return value
+
+
+def higher_dtype(dtype: torch.dtype, precision: str) -> torch.dtype:
+    return _HIGHER[precision].get(dtype, dtype)
+
+
+def raised_copy(value: Any, precision: str) -> Any:
+    """Every tensor one precision up, in memory of its own: what eager writes to its value must not show here."""
+    return map_tensors(value, lambda tensor: tensor.to(higher_dtype(tensor.dtype, precision), copy=True))
+
+
+def raise_like(value: Any, like: Any, precision: str) -> Any:
+    """Give every tensor of `value` the higher form of the dtype its counterpart has in eager (promotion can differ)."""
+    wanted = iter([higher_dtype(tensor.dtype, precision) for tensor in leaves(like)])
+
+    def fix(tensor: torch.Tensor) -> torch.Tensor:
+        dtype = next(wanted)
+        return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+    return map_tensors(value, fix)
+
+
+def cast_like(value: Any, like: Any) -> Any:
+    targets = iter([tensor.dtype for tensor in leaves(like)])
+    return map_tensors(value, lambda tensor: tensor.to(next(targets)))
+
+
+def same_structure(value: Any, like: Any) -> bool:
+    """Whether a reference result can stand for an eager one: as many tensors, the same shapes, floats where floats are."""
+    ours, theirs = list(leaves(value)), list(leaves(like))
+    return len(ours) == len(theirs) and all(
+        a.shape == b.shape and (a.is_floating_point(), a.is_complex()) == (b.is_floating_point(), b.is_complex())
+        for a, b in zip(ours, theirs, strict=True)
+    )
+
+
+# --- a case beside its reference ----------------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass
+class Pair:
+    """Eager and reference after a lockstep run: inputs as the run left them, outputs in `steps`, gradients by input, and
+    the cotangents they came from."""
+
+    steps: Lockstep
+    low: tuple[Any, ...]
+    high: tuple[Any, ...] | None
+    low_grads: dict[str, Any]
+    high_grads: dict[str, Any]
+    flows: tuple[torch.Tensor, ...] = ()
+
+
+def lockstep(case: Case, make_inputs: Callable[[], tuple[Any, ...]], asked: str, *, wants_reference: bool) -> Pair:
+    """Eager op by op, noting every value, with the reference beside it where one is wanted. Raises what eager raises."""
+    precision = precision_of(case, asked) if wants_reference else "fp64"
+    pair = _run_pair(case, make_inputs, precision, wants_reference=wants_reference)
+    if wants_reference and asked == "auto" and precision == "fp32" and _computes_in(pair.steps.trace, _HIGH):
+        pair = _run_pair(case, make_inputs, "fp64", wants_reference=True)  # half inputs, but float32 inside
+    return pair
+
+
+def precision_of(case: Case, asked: str) -> str:
+    """Which precision the reference starts at: one up from that of the inputs (design §4)."""
+    if asked != "auto":
+        return asked
+    dtypes = {item.meta.dtype for item in case.inputs if isinstance(item, Input)}
+    only_half = bool(dtypes & set(_LOW)) and not dtypes & set(_HIGH)
+    autocast = case.settings.autocast or any(op.target.endswith("._enter_autocast") for op in case.graph.ops)
+    return "fp32" if only_half and not autocast else "fp64"
+
+
+def _computes_in(trace: Sequence[tuple[str, ValueMeta]], dtypes: Sequence[str]) -> bool:
+    return any(isinstance(meta, TensorMeta) and meta.dtype in dtypes for _, meta in trace)
+
+
+def _run_pair(case: Case, make_inputs: Callable[[], tuple[Any, ...]], precision: str, *, wants_reference: bool) -> Pair:
+    with undisturbed():
+        low = make_inputs()
+        high = raised_inputs(make_inputs(), precision) if wants_reference else None
+        steps = Lockstep(case.graph, precision)
+        with seeded(case):
+            steps.run(low, high)
+        flows = tuple(cotangents(case, steps.eager))
+        pair = Pair(steps, low, high, gradients(case, low, steps.eager, flows), {}, flows)
+        if flows and high is not None and steps.reference is not None:
+            pair.high_grads = _reference_gradients(case, pair, high, steps.reference)
+        return pair
+
+
+def _reference_gradients(case: Case, pair: Pair, high: tuple[Any, ...], outputs: tuple[Any, ...]) -> dict[str, Any]:
+    """{} with a note where the reference has none; eager's then count as true."""
+    if pair.steps.severed:
+        pair.steps.notes.append("no reference gradient: the reference had to borrow values from eager")
+        return {}
+    try:
+        return gradients(case, high, outputs, [raised_copy(flow, pair.steps.precision) for flow in pair.flows])
+    except Exception as error:  # noqa: BLE001 - an op without a double backward kernel, say
+        pair.steps.notes.append(f"no reference gradient: {first_line(str(error))}")
+        return {}
+
+
+def reference_run(pair: Pair) -> Run | None:
+    """The reference's results, None where there is no reference."""
+    if pair.steps.reference is None or pair.high is None:
+        return None
+    return Run(pair.high, pair.steps.reference, pair.high_grads)
+
+
+def raised_inputs(values: tuple[Any, ...], precision: str) -> tuple[Any, ...]:
+    """Inputs one precision up, in place of `values`; those that share memory and dtype keep sharing it."""
+    bases: dict[tuple[int, torch.dtype, bool], torch.Tensor] = {}
+    return tuple(_raised_input(value, precision, bases) for value in values)
+
+
+def _raised_input(value: Any, precision: str, bases: dict[tuple[int, torch.dtype, bool], torch.Tensor]) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    wanted = higher_dtype(value.dtype, precision)
+    if wanted == value.dtype:
+        return value
+    memory, nonleaf = _memory(value), not value.is_leaf
+    if memory is None:
+        return value.detach().to(wanted).requires_grad_(value.requires_grad)
+    key = (memory, value.dtype, nonleaf)
+    if key not in bases:
+        wide = store.storage_of(value).to(wanted)
+        bases[key] = wide.requires_grad_().clone() if nonleaf else wide
+    view = torch.as_strided(bases[key], value.shape, value.stride(), value.storage_offset())
+    view = torch_internals.neg_view(view) if value.is_neg() else view
+    view = view.conj() if value.is_conj() else view
+    return view if nonleaf else view.requires_grad_(value.requires_grad)
