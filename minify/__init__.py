@@ -13,7 +13,8 @@ from minify.verdict import Outcome, Signature, Verdict
 
 if TYPE_CHECKING:
     from minify.compare import Tolerance
-    from minify.pipeline import Report
+    from minify.api import minify
+    from minify.report import Report
 
 __all__ = [
     "Case",
@@ -28,8 +29,9 @@ __all__ = [
     "UsageError",
     "Verdict",
     "WorkerBug",
+    "minify",
 ]
-_LAZY = {"Tolerance": "minify.compare", "Report": "minify.report"}
+_LAZY = {"Tolerance": "minify.compare", "Report": "minify.report", "minify": "minify.api"}
 
 
 def __getattr__(name: str) -> Any:

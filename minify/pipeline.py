@@ -49,11 +49,16 @@ class Progress(Protocol):
         ...
 
 
-def run(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> Report:
-    """Minify the failure that `request` describes. Raises MinifyError for everything that is not a report."""
+def run(
+    request: Request, folder: RunFolder, stop: StopFlag, progress: Progress, suspects: tuple[Suspect, ...] = ()
+) -> Report:
+    """Minify the failure that `request` describes. `suspects` are regions captured already.
+
+    Raises MinifyError for everything that is not a report."""
     started = time.monotonic()
     with _oracle(request, folder, stop) as oracle:
-        suspect, first = _captured(request, folder, oracle, stop, progress)
+        suspects = suspects or _watched(request, folder, stop, progress)
+        suspect, first = _confirmed(suspects, folder, oracle, progress)
         report = _minify(request, folder, suspect, first, oracle, stop, progress)
     report = dataclasses.replace(report, seconds=round(time.monotonic() - started, 1))
     report.write()
@@ -67,16 +72,22 @@ def _oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
     return oracle
 
 
-def _captured(
-    request: Request, folder: RunFolder, oracle: LocalOracle, stop: StopFlag, progress: Progress
+def _watched(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> tuple[Suspect, ...]:
+    """Regions that may fail: the case of an earlier attempt, or what running the script under watch shows."""
+    if folder.captured() is not None:
+        return (Suspect(request.region or 0, folder.case_file, certain=True),)
+    progress.step(f"running {Path(request.script).name} under watch")
+    timeout = request.timeout or SECONDS_PER_STEP
+    found = watch_script(request.plan(folder.path), timeout, lambda: bool(stop()), progress.step).suspects
+    if stop():
+        raise Stopped(stop())
+    return found
+
+
+def _confirmed(
+    suspects: tuple[Suspect, ...], folder: RunFolder, oracle: LocalOracle, progress: Progress
 ) -> tuple[Suspect, Baseline]:
     """The first region whose failure a worker confirms, and what the confirmation showed."""
-    if folder.captured() is not None:
-        suspects: tuple[Suspect, ...] = (Suspect(request.region or 0, folder.case_file, certain=True),)
-    else:
-        progress.step(f"running {Path(request.script).name} under watch")
-        timeout = request.timeout or SECONDS_PER_STEP
-        suspects = watch_script(request.plan(folder.path), timeout, lambda: bool(stop()), progress.step).suspects
     reasons: list[NoFailure | Unstable] = []
     for suspect in suspects:
         progress.step(f"region {suspect.region}: does it fail alone, in a fresh process?")

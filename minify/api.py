@@ -1,0 +1,70 @@
+"""`minify.minify(fn, inputs)`: the command's powers from Python."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from minify import pipeline
+from minify.capture.function import capture_function
+from minify.errors import UsageError
+from minify.report import Report
+from minify.runs import Request, StopFlag, new_folder
+
+if TYPE_CHECKING:
+    from minify.reduce import Session
+
+
+def minify(
+    fn: Callable[..., Any],
+    inputs: Sequence[Any] | Mapping[str, Any],
+    *,
+    kind: str = "accuracy",
+    backend: Any = "inductor",
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    dynamic: bool | None = None,
+    train: bool = False,
+    rtol: float | None = None,
+    atol: float | None = None,
+    reference: str = "auto",
+    timeout: float | None = None,
+    budget: float | None = None,
+    workers: int | None = None,
+    runs: int = 2,
+    data: bool = False,
+    out: Path | str | None = None,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Report:
+    """Shrink the failure of `torch.compile(fn, ...)(*inputs)` to a repro. `kind` is `accuracy` or `crash`.
+
+    `inputs` is a sequence of arguments or a mapping of keyword arguments; `train` runs with gradients and checks them;
+    times are in seconds; `tell` is told what goes on. Raises NoFailure, Unstable and UsageError."""
+    if kind not in ("accuracy", "crash"):
+        raise UsageError(f"kind is {kind!r}", "give 'accuracy' or 'crash'")
+    if not callable(fn):
+        raise UsageError(f"fn is a {type(fn).__name__}, not callable")
+    name = getattr(fn, "__name__", type(fn).__name__)
+    folder = new_folder(name, None if out is None else Path(out))
+    request = Request(
+        kind=kind, script=name, mode=mode, dynamic=dynamic, train=train, rtol=rtol, atol=atol, reference=reference,
+        timeout=timeout, budget=budget, workers=workers, runs=runs, data=data,
+    )  # fmt: skip
+    folder.save_request(request)
+    how = {"backend": backend, "mode": mode, "options": dict(options or {}), "dynamic": dynamic}
+    suspects = capture_function(fn, inputs, folder.path, how, train=train)
+    return pipeline.run(request, folder, StopFlag(budget), _Telling(tell), suspects)
+
+
+class _Telling:
+    """Progress for Python callers: steps as text, queries not at all."""
+
+    def __init__(self, tell: Callable[[str], None]) -> None:
+        self._tell = tell
+
+    def step(self, text: str) -> None:
+        self._tell(text)
+
+    def searching(self, session: Session) -> None:
+        return None
