@@ -310,7 +310,9 @@ def load(path: Path) -> Case:
     """Read a case back. Raises ValueError where the file was written by another schema or is none of ours."""
     try:
         schema, case = pickle.loads(path.read_bytes())
-    except (pickle.UnpicklingError, EOFError, AttributeError, TypeError, ValueError) as error:
+    except OSError:
+        raise
+    except Exception as error:
         raise ValueError(f"{path} is not a saved case: {error}") from error
     if schema != SCHEMA or not isinstance(case, Case):
         raise ValueError(f"{path} has schema {schema!r}, this minify reads {SCHEMA}")

@@ -61,16 +61,22 @@ def compare_results(
     strides: bool = True,
 ) -> list[Compared]:
     """Everything that departs in one result: metadata first, then values. `noisy` are eager's results on inputs
-    disturbed by one unit in the last place: what those do as well is ill-conditioned, and counts as explained."""
+    disturbed by one unit in the last place: what those do as well is ill-conditioned, and counts as explained.
+
+    A result of another dtype, shape or layout is that and nothing more: its values are not compared."""
     if not isinstance(eager, torch.Tensor) or not isinstance(out, torch.Tensor):
-        return _compare_plain(where, out, eager)
+        return _compare_plain(where, out, eager, reference, tolerance, noisy)
     found = []
     for kind, ours, theirs in _metadata(out, eager, strides):
         if ours != theirs:
             found.append(Compared(Divergence(where, kind, expected=str(theirs), observed=str(ours))))
-    if out.shape == eager.shape and out.layout == torch.strided and eager.layout == torch.strided:
-        found.append(_compare_values(where, out.detach(), eager.detach(), _detached(reference), tolerance, noisy))
-    return found
+    if any(row.wrong and row.wrong.kind != "stride" for row in found):
+        return found
+    values = [value.detach() if isinstance(value, torch.Tensor) else None for value in (out, eager, reference)]
+    if eager.layout is not torch.strided:
+        values = [value if value is None else value.to_dense() for value in values]
+    assert values[0] is not None and values[1] is not None
+    return [*found, _compare_values(where, values[0], values[1], values[2], tolerance, noisy)]
 
 
 def _metadata(out: torch.Tensor, eager: torch.Tensor, strides: bool) -> list[tuple[str, Any, Any]]:
@@ -85,31 +91,36 @@ def _metadata(out: torch.Tensor, eager: torch.Tensor, strides: bool) -> list[tup
     return rows
 
 
-def _compare_plain(where: str, out: Any, eager: Any) -> list[Compared]:
+def _compare_plain(
+    where: str, out: Any, eager: Any, reference: Any, tolerance: Tolerance, noisy: Sequence[Any]
+) -> list[Compared]:
     """Numbers, None and whatever else is no tensor on one side or on both."""
-    lone = out if isinstance(out, torch.Tensor) else eager
-    other = eager if isinstance(out, torch.Tensor) else out
-    if (
-        where.startswith("grad:")
-        and other is None
-        and isinstance(lone, torch.Tensor)
-        and not bool(lone.count_nonzero())
-    ):
-        return []  # no gradient and a gradient of zeros mean the same
-    same = type(out) is type(eager) and (out == eager or (out != out and eager != eager))
-    if isinstance(out, torch.Tensor) or isinstance(eager, torch.Tensor) or not same:
-        return [Compared(Divergence(where, "structure", expected=_short(eager), observed=_short(out)))]
-    return []
+    lone, other = (out, eager) if isinstance(out, torch.Tensor) else (eager, out)
+    if where.startswith("grad:") and other is None and isinstance(lone, torch.Tensor):
+        if not bool(lone.count_nonzero()):
+            return []  # no gradient and a gradient of zeros mean the same
+    elif type(out) is type(eager):
+        if out == eager:
+            return []
+        if isinstance(out, float | complex):  # rounding is allowed to show in `x.item()` as well
+            numbers = [_as_tensor(value) for value in (out, eager, reference)]
+            row = _compare_values(where, *numbers, tolerance, [_as_tensor(value) for value in noisy])
+            if row.wrong is None:
+                return [row]
+    return [Compared(Divergence(where, "structure", expected=_short(eager), observed=_short(out)))]
+
+
+def _as_tensor(number: Any) -> Any:
+    """A Python number as a tensor, of the precision that numbers read from tensors mostly have."""
+    if not isinstance(number, float | complex):
+        return None
+    return torch.tensor(number, dtype=torch.complex64 if isinstance(number, complex) else torch.float32)
 
 
 def _short(value: Any) -> str:
     if isinstance(value, torch.Tensor):
         return f"tensor of shape {tuple(value.shape)}"
     return repr(value)[:80]
-
-
-def _detached(value: Any) -> Any:
-    return value.detach() if isinstance(value, torch.Tensor) else None
 
 
 def plain(tensor: torch.Tensor) -> torch.Tensor:
@@ -120,50 +131,83 @@ def plain(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to(torch.float64) if tensor.is_floating_point() else tensor
 
 
+def _inexact(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
 def _compare_values(
     where: str, out: torch.Tensor, eager: torch.Tensor, reference: Any, tolerance: Tolerance, noisy: Sequence[Any]
 ) -> Compared:
-    if out.numel() == 0:
+    """Values of two tensors of one shape and dtype."""
+    if torch.equal(out, eager):  # the cheap way out, for inputs that nobody wrote to above all
         return Compared()
-    reference = eager if reference is None or reference.shape != eager.shape else reference.to(eager.device)
-    if not (eager.is_floating_point() or eager.is_complex()):
-        return _compare_exact(where, out, eager, reference, noisy)
-    if not (out.is_floating_point() or out.is_complex()):
-        out = out.to(eager.dtype)
+    comparable = reference is not None and reference.shape == eager.shape and _inexact(reference) == _inexact(eager)
+    reference = reference.to(eager.device) if comparable else eager
+    trials = [other.detach() for other in noisy if _same_kind(other, eager)]
+    if not _inexact(eager):
+        return _compare_exact(where, out, eager, reference, trials)
     got, near, true = plain(out), plain(eager), plain(reference)
-    if got.shape != near.shape or true.shape != near.shape:
-        return Compared()  # complex against real: the dtype row says it
-    rtol, atol = tolerance.of(eager.dtype)
-    stray = _nonfinite(where, got, near, true)
-    finite = torch.isfinite(got) & torch.isfinite(near) & torch.isfinite(true)
-    limit = atol + rtol * true.abs()
-    zero = torch.zeros_like(true)
-    error = torch.where(finite, (got - true).abs(), zero)
-    own = torch.where(finite, (near - true).abs(), zero)
-    for other in noisy:
-        if isinstance(other, torch.Tensor) and other.shape == eager.shape and other.dtype == eager.dtype:
-            shaken = (plain(other.detach()) - near).abs()
-            own = torch.maximum(own, torch.where(torch.isfinite(shaken), shaken, zero))
-    over = error > limit
-    explained = (error <= 2 * own) | (error / limit <= EAGER_FACTOR * (own / limit).max())
+    shaken = [plain(other) for other in trials]
+    if true.shape != near.shape:
+        true = near
+    stray = _nonfinite(where, got, near, true, shaken)
     if stray is not None:
         return Compared(stray)
+    return _compare_finite(where, got, near, true, shaken, _limit(true, eager, tolerance))
+
+
+def _same_kind(other: Any, eager: torch.Tensor) -> bool:
+    return isinstance(other, torch.Tensor) and other.shape == eager.shape and other.dtype == eager.dtype
+
+
+def _limit(true: torch.Tensor, eager: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
+    """The error each element may have. The parts of a complex number share its modulus, as they share its rounding."""
+    rtol, atol = tolerance.of(eager.dtype)
+    size = true.abs()
+    if eager.is_complex():
+        modulus = size.norm(dim=-1, keepdim=True).expand_as(size)
+        size = torch.where(modulus.isfinite(), modulus, size)
+    return atol + rtol * size
+
+
+def _compare_finite(
+    where: str,
+    got: torch.Tensor,
+    near: torch.Tensor,
+    true: torch.Tensor,
+    shaken: Sequence[torch.Tensor],
+    limit: torch.Tensor,
+) -> Compared:
+    finite = torch.isfinite(got) & torch.isfinite(near) & torch.isfinite(true)
+    zero = torch.zeros_like(true)
+    limit = torch.where(finite, limit, zero + 1)
+    error = torch.where(finite, (got - true).abs(), zero)
+    own = torch.where(finite, (near - true).abs(), zero)
+    for other in shaken:
+        moved = (other - near).abs()
+        own = torch.maximum(own, torch.where(finite & moved.isfinite(), moved, zero))
+    over = error > limit
     if not bool(over.any()):
         return Compared()
+    explained = (error <= 2 * own) | (error / limit <= EAGER_FACTOR * (own / limit).max())
     wrong = over & ~explained
     chosen = wrong if bool(wrong.any()) else over
     statistics = _statistics(where, "value", chosen, got, true, own, error, limit)
     return Compared(wrong=statistics) if bool(wrong.any()) else Compared(drift=statistics)
 
 
-def _nonfinite(where: str, got: torch.Tensor, near: torch.Tensor, true: torch.Tensor) -> Divergence | None:
-    """NaN must meet NaN and inf the inf of its sign, wherever eager and the reference agree what is due."""
+def _nonfinite(
+    where: str, got: torch.Tensor, near: torch.Tensor, true: torch.Tensor, shaken: Sequence[torch.Tensor]
+) -> Divergence | None:
+    """NaN must meet NaN and inf the inf of its sign, wherever eager, shaken or not, and the reference agree what is due."""
 
     def kind(values: torch.Tensor) -> torch.Tensor:
         return torch.where(values.isnan(), 2, torch.where(values.isinf(), values.sign(), 0))
 
     due = kind(near)
     wrong = (due == kind(true)) & (kind(got) != due)
+    for other in shaken:
+        wrong = wrong & (kind(other) == due)
     if not bool(wrong.any()):
         return None
     zero = torch.zeros_like(true)
@@ -171,26 +215,17 @@ def _nonfinite(where: str, got: torch.Tensor, near: torch.Tensor, true: torch.Te
 
 
 def _compare_exact(
-    where: str, out: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor, noisy: Sequence[Any]
+    where: str, out: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor, noisy: Sequence[torch.Tensor]
 ) -> Compared:
     """Integers and bools against eager; where the reference, or eager on shaken inputs, disagrees with eager the element
     is decided by rounding and proves nothing."""
-    if out.is_floating_point() or out.is_complex():
-        return Compared()  # the dtype row says it
     differs = out != eager
-    unsure = (
-        reference != eager
-        if not (reference.is_floating_point() or reference.is_complex())
-        else torch.zeros_like(differs)
-    )
+    unsure = reference != eager
     for other in noisy:
-        if isinstance(other, torch.Tensor) and other.shape == eager.shape:
-            unsure = unsure | (other != eager)
+        unsure = unsure | (other != eager)
     wrong = differs & ~unsure
     chosen = wrong if bool(wrong.any()) else differs
-    if not bool(chosen.any()):
-        return Compared()
-    got, near = plain(out).to(torch.float64), plain(eager).to(torch.float64)
+    got, near = out.to(torch.float64), eager.to(torch.float64)
     zero = torch.zeros_like(near)
     row = _statistics(where, "integer", chosen, got, near, zero, (got - near).abs(), zero + 1)
     return Compared(wrong=row) if bool(wrong.any()) else Compared(drift=row)
@@ -206,11 +241,12 @@ def _statistics(
     error: torch.Tensor,
     limit: torch.Tensor,
 ) -> Divergence:
-    """Numbers of the chosen elements: worst first."""
+    """Numbers of the chosen elements; `index`, `expected` and `observed` are of the worst (of a complex number, the part)."""
     score = torch.where(chosen, error / limit, torch.full_like(error, -1.0))
     flat = int(score.argmax()) if bool((score > 0).any()) else int(chosen.to(torch.uint8).argmax())
     index = tuple(int(part) for part in torch.unravel_index(torch.tensor(flat), chosen.shape)) if chosen.dim() else ()
     floor = true.abs().clamp_min(torch.finfo(torch.float64).tiny)
+    digits = ".0f" if kind == "integer" else ".9g"
     return Divergence(
         where,
         kind,
@@ -221,8 +257,8 @@ def _statistics(
         bad=int(chosen.sum()),
         total=chosen.numel(),
         index=index,
-        expected=f"{float(true[index]):.9g}",
-        observed=f"{float(got[index]):.9g}",
+        expected=f"{float(true[index]):{digits}}",
+        observed=f"{float(got[index]):{digits}}",
     )
 
 

@@ -348,7 +348,7 @@ _COMPILER_PATHS = ("torch/_inductor", "torch/_dynamo", "torch/_functorch", "torc
                    "torch/_refs", "torch/_prims", "torch/_higher_order_ops", "torch/_meta_registrations", "torch/utils/_sympy",
                    "triton/")  # fmt: skip
 _PLUMBING = re.compile(
-    r"(__call__|_fn|inner|wrapper|wrapped|compile_wrapper|_compile_to_module|__torch_dispatch__|result)$"
+    r"(__call__|_fn|inner|wrapper|wrapped|compile_wrapper|_compile_to_module|__torch_dispatch__|result)"
 )
 
 
@@ -370,7 +370,7 @@ def compiler_frame(error: BaseException) -> str:
     while trace is not None:
         code = trace.tb_frame.f_code
         path = code.co_filename.replace("\\", "/")
-        if any(mark in path for mark in _COMPILER_PATHS) and not _PLUMBING.search(code.co_name):
+        if any(mark in path for mark in _COMPILER_PATHS) and not _PLUMBING.fullmatch(code.co_name):
             found = f"{path.rsplit('/', 1)[-1]}:{code.co_name}"
         trace = trace.tb_next
     return found

@@ -1,0 +1,194 @@
+"""What counts as diverging: everything a plain tolerance check lets through, and nothing that eager does itself."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+from minify.compare import Tolerance, alias_pattern, compare_results
+from minify.verdict import Divergence
+
+INF, NAN = math.inf, math.nan
+
+
+def rows(out: Any, eager: Any, reference: Any = None, **how: Any) -> dict[str, Divergence]:
+    """The divergences by kind."""
+    where = how.pop("where", "output:y")
+    found = compare_results(where, out, eager, reference, how.pop("tolerance", Tolerance()), **how)
+    return {row.wrong.kind: row.wrong for row in found if row.wrong}
+
+
+def kinds(out: Any, eager: Any, reference: Any = None, **how: Any) -> list[str]:
+    return sorted(rows(out, eager, reference, **how))
+
+
+def drift(out: Any, eager: Any, reference: Any = None, **how: Any) -> list[Divergence]:
+    found = compare_results("output:y", out, eager, reference, Tolerance(), **how)
+    return [row.drift for row in found if row.drift]
+
+
+def one_wrong(size: int, at: int, by: float) -> tuple[torch.Tensor, torch.Tensor]:
+    right = torch.linspace(0.5, 1, size)
+    wrong = right.clone()
+    wrong[at] += by
+    return wrong, right
+
+
+def f(*values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    return torch.tensor(values, dtype=dtype)
+
+
+@pytest.mark.parametrize(
+    ("out", "eager", "expected"),
+    [
+        (torch.ones(2, 3), torch.ones(2, 3), []),
+        (torch.ones(3, 2).t(), torch.ones(2, 3), ["stride"]),
+        (torch.ones(1), torch.ones(1000), ["shape"]),
+        (torch.ones(1, 3), torch.ones(3), ["shape"]),
+        (torch.ones(3, dtype=torch.float64), torch.ones(3), ["dtype"]),
+        (torch.zeros(3, dtype=torch.float64), torch.ones(3), ["dtype"]),
+        (torch.zeros(3, dtype=torch.int32), torch.ones(3, dtype=torch.int64), ["dtype"]),
+        (torch.zeros(3, dtype=torch.int64), torch.ones(3), ["dtype"]),
+        (torch.ones(3), torch.ones(3, dtype=torch.complex64), ["dtype"]),
+        (torch.ones(3), torch.ones(3, dtype=torch.bool), ["dtype"]),
+        (torch.ones(3, device="meta"), torch.ones(3), ["structure"]),
+        (torch.ones(3).to_sparse(), torch.ones(3), ["structure"]),
+        (f(0.0, 2.0).to_sparse(), f(0.0, 1.0).to_sparse(), ["value"]),
+        (f(-5e-4), f(5e-4), ["value"]),
+        (f(0.0, 0.0), f(8e-4, -8e-4), ["value"]),
+        (*one_wrong(10**6, 123_456, 0.09), ["value"]),
+        (f(100_099, dtype=torch.int64), f(100_000, dtype=torch.int64), ["integer"]),
+        (f(2**53 + 1, dtype=torch.int64), f(2**53, dtype=torch.int64), ["integer"]),
+        (f(1, 0, dtype=torch.uint8), f(1, 2, dtype=torch.uint8), ["integer"]),
+        (f(1, 0, dtype=torch.uint16), f(1, 2, dtype=torch.uint16), ["integer"]),
+        (f(True, False), f(True, True, dtype=torch.bool), ["dtype"]),
+        (f(True, False, dtype=torch.bool), f(True, True, dtype=torch.bool), ["integer"]),
+        (f(1 + 1j, dtype=torch.complex64), f(1 - 1j, dtype=torch.complex64), ["value"]),
+        (f(1 + 1e-7j, dtype=torch.complex64), f(1 - 1e-7j, dtype=torch.complex64), []),
+        (f(6.0, NAN), f(1.0, NAN), ["value"]),
+        (f(6.0, INF), f(1.0, INF), ["value"]),
+        (f(1.0, NAN), f(1.0, NAN), []),
+        (f(1.0, INF), f(1.0, INF), []),
+        (f(1.0, -INF), f(1.0, INF), ["nonfinite"]),
+        (f(1.0, INF), f(1.0, NAN), ["nonfinite"]),
+        (f(1.0, 3.4e38), f(1.0, INF), ["nonfinite"]),
+        (f(1.0, NAN), f(1.0, 2.0), ["nonfinite"]),
+        (f(complex(1, NAN), dtype=torch.complex64), f(complex(6, NAN), dtype=torch.complex64), ["value"]),
+        (f(1.02, dtype=torch.bfloat16), f(1.0, dtype=torch.bfloat16), ["value"]),
+        (f(1.008, dtype=torch.bfloat16), f(1.0, dtype=torch.bfloat16), []),
+        (f(1.0 + 3e-7), f(1.0), []),
+        (f(1.0001), f(1.0), ["value"]),
+        (torch.ones(()), torch.zeros(()), ["value"]),
+        (torch.ones(0, 3), torch.ones(0, 3), []),
+        (torch.ones(3, 0).t(), torch.ones(0, 3), []),
+        (torch.ones(2, 1).as_strided((2, 1), (1, 5)), torch.ones(2, 1), ["stride"]),
+        (None, torch.ones(3), ["structure"]),
+        (torch.ones(3), None, ["structure"]),
+        (None, None, []),
+        (3, 3, []),
+        (3, 4, ["structure"]),
+        (3, 3.0, ["structure"]),
+        (True, 1, ["structure"]),
+        (0.1 + 1e-8, 0.1, []),
+        (0.2, 0.1, ["structure"]),
+        (NAN, NAN, []),
+        (INF, NAN, ["structure"]),
+        (torch.ones(3).requires_grad_(), torch.zeros(3), ["value"]),
+        (f(1 + 1j, dtype=torch.complex64).conj(), f(1 - 1j, dtype=torch.complex64), []),
+    ],
+)
+def test_a_result_diverges_in_the_kind_it_departs_in(out: Any, eager: Any, expected: list[str]) -> None:
+    assert kinds(out, eager) == expected
+
+
+def test_numbers_of_a_divergence_are_those_of_its_worst_element() -> None:
+    row = rows(f(1.0, 2.5, 4.0), f(1.0, 2.0, 3.0))["value"]
+    assert (row.index, row.bad, row.total, row.expected, row.observed) == ((2,), 2, 3, "3", "4")
+    assert row.max_abs == 1.0
+    assert row.max_rel == pytest.approx(1 / 3)
+    assert row.excess == pytest.approx(1 / 4e-5)
+
+
+def test_a_large_integer_is_printed_whole() -> None:
+    row = rows(f(12_345_678_912, dtype=torch.int64), f(12_345_678_913, dtype=torch.int64))["integer"]
+    assert (row.observed, row.expected) == ("12345678912", "12345678913")
+
+
+def test_what_eager_gets_as_wrong_is_drift() -> None:
+    true = f(1.0, 1.0, dtype=torch.float64)
+    assert kinds(f(1.002, 1.0), f(1.001, 1.0), true) == []
+    assert [row.kind for row in drift(f(1.002, 1.0), f(1.001, 1.0), true)] == ["value"]
+
+
+def test_an_error_in_another_place_than_eagers_is_drift_up_to_four_times_its_size() -> None:
+    true = torch.ones(2, dtype=torch.float64)
+    assert kinds(f(1.0, 1.0035), f(1.001, 1.0), true) == []
+    assert kinds(f(1.0, 1.005), f(1.001, 1.0), true) == ["value"]
+
+
+def test_a_result_nearer_the_truth_than_eager_is_right() -> None:
+    assert kinds(f(1.0), f(1.01), f(1.0, dtype=torch.float64)) == []
+
+
+def test_without_a_reference_eager_is_the_truth() -> None:
+    assert rows(f(1.1), f(1.0))["value"].eager_abs == 0
+    assert kinds(f(1.1), f(1.0), reference=torch.ones(7)) == ["value"]
+
+
+def test_an_overflow_of_eager_that_the_reference_does_not_have_decides_nothing() -> None:
+    half = torch.float16
+    assert kinds(f(1.0, dtype=half), f(INF, dtype=half), f(70_000.0)) == []
+    assert kinds(f(INF, dtype=half), f(INF, dtype=half), f(70_000.0)) == []
+
+
+def test_an_integer_that_the_reference_decides_otherwise_proves_nothing() -> None:
+    out, eager, true = (f(*values, dtype=torch.int64) for values in ((1, 5), (0, 5), (1, 5)))
+    assert kinds(out, eager, true) == []
+    assert [row.kind for row in drift(out, eager, true)] == ["integer"]
+    assert kinds(f(1, 6, dtype=torch.int64), eager, true) == ["integer"]
+
+
+def test_what_shaking_the_inputs_does_too_proves_nothing() -> None:
+    assert kinds(f(1.1), f(1.0), f(1.0, dtype=torch.float64), noisy=[f(1.1)]) == []
+    assert kinds(f(NAN), f(1.0), noisy=[f(NAN)]) == []
+    assert kinds(f(2, dtype=torch.int64), f(1, dtype=torch.int64), noisy=[f(3, dtype=torch.int64)]) == []
+    assert kinds(f(1.1), f(1.0), noisy=[f(1.0), None, torch.ones(9)]) == ["value"]
+
+
+def test_tolerances_given_replace_the_defaults_of_the_dtype() -> None:
+    assert kinds(f(1.1), f(1.0), tolerance=Tolerance(rtol=0.2)) == []
+    assert kinds(f(0.1), f(0.0), tolerance=Tolerance(rtol=0.2)) == ["value"]
+    assert kinds(f(1.0 + 1e-6), f(1.0), tolerance=Tolerance(0.0, 0.0)) == ["value"]
+
+
+@pytest.mark.parametrize(
+    ("out", "eager", "expected"),
+    [
+        (None, torch.zeros(3), []),
+        (torch.zeros(3), None, []),
+        (None, torch.ones(3), ["structure"]),
+        (torch.ones(3), None, ["structure"]),
+        (None, f(NAN), ["structure"]),
+        (torch.zeros(3), torch.ones(3), ["value"]),
+    ],
+)
+def test_no_gradient_and_a_gradient_of_zeros_mean_the_same(out: Any, eager: Any, expected: list[str]) -> None:
+    assert kinds(out, eager, where="grad:x") == expected
+
+
+def test_an_output_of_none_and_one_of_zeros_do_not_mean_the_same() -> None:
+    assert kinds(None, torch.zeros(3)) == ["structure"]
+
+
+def test_strides_of_gradients_may_differ() -> None:
+    assert kinds(torch.ones(3, 2).t(), torch.ones(2, 3), strides=False) == []
+
+
+def test_aliasing_is_told_by_what_lies_in_the_same_memory() -> None:
+    x, y = torch.ones(4), torch.ones(4)
+    assert alias_pattern((x,), (x[1:], y, y.view(2, 2))) == ((0,), (3,), (2,))
+    assert alias_pattern((x, 3), (x.clone(), None, y)) == ((), (), ())
+    assert alias_pattern((x,), (torch.ones(2).to_sparse(),)) == ((),)

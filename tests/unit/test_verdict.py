@@ -1,0 +1,189 @@
+"""From what a worker saw to the oracle's answer, and what makes two crashes the same crash."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch._dynamo.exc import BackendCompilerFailed
+
+from minify import crashes
+from minify.verdict import (
+    METADATA_KINDS,
+    VALUE_KINDS,
+    Divergence,
+    Observation,
+    Outcome,
+    Signature,
+    Verdict,
+    accuracy_signature,
+    classify,
+)
+
+VALUE = Signature("accuracy", "value", "value")
+STRIDE = Signature("accuracy", "metadata", "stride")
+RAISED = Signature("crash", "exception", "RuntimeError", "lowering.py:relu", "bad #")
+OTHER = Signature("crash", "exception", "RuntimeError", "lowering.py:relu", "worse #")
+SEGFAULT = Signature("crash", "signal", "SIGSEGV")
+HANG = Signature("crash", "hang", "hang")
+
+
+def seen(*kinds: str, **facts: object) -> Observation:
+    return Observation("compare", divergences=tuple(Divergence("output:y", kind) for kind in kinds), **facts)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("observation", "wanted", "outcome"),
+    [
+        (seen(), VALUE, Outcome.PASSES),
+        (seen(), RAISED, Outcome.PASSES),
+        (seen("value"), VALUE, Outcome.FAILS),
+        (seen("integer"), VALUE, Outcome.FAILS),
+        (seen("nonfinite"), VALUE, Outcome.FAILS),
+        (seen("stride", "nonfinite"), VALUE, Outcome.FAILS),
+        (seen("stride"), VALUE, Outcome.SLIPPED),
+        (seen("dtype"), VALUE, Outcome.SLIPPED),
+        (seen("stride"), STRIDE, Outcome.FAILS),
+        (seen("stride", "value"), STRIDE, Outcome.FAILS),
+        (seen("dtype"), STRIDE, Outcome.SLIPPED),
+        (seen("value"), STRIDE, Outcome.SLIPPED),
+        (seen("value"), RAISED, Outcome.SLIPPED),
+        (seen(crash=RAISED), VALUE, Outcome.SLIPPED),
+        (seen(crash=SEGFAULT), VALUE, Outcome.SLIPPED),
+        (seen(crash=RAISED), RAISED, Outcome.FAILS),
+        (seen(crash=OTHER), RAISED, Outcome.SLIPPED),
+        (seen(crash=SEGFAULT), RAISED, Outcome.SLIPPED),
+        (seen(crash=SEGFAULT), SEGFAULT, Outcome.FAILS),
+        (seen(crash=HANG, timed_out=True), HANG, Outcome.FAILS),
+        (seen(crash=HANG, timed_out=True), VALUE, Outcome.TIMED_OUT),
+        (seen(crash=HANG, timed_out=True), RAISED, Outcome.TIMED_OUT),
+        (seen(timed_out=True), VALUE, Outcome.TIMED_OUT),
+        (seen(invalid="eager raises"), VALUE, Outcome.INVALID),
+        (seen("value", invalid="eager raises"), VALUE, Outcome.INVALID),
+        (seen(worker_lost="SIGKILL"), VALUE, Outcome.BROKEN_WORKER),
+        (seen(crash=HANG, timed_out=True, worker_lost="SIGKILL"), HANG, Outcome.BROKEN_WORKER),
+        (Observation("compare", drift=(Divergence("output:y", "value"),)), VALUE, Outcome.PASSES),
+    ],
+)
+def test_an_observation_becomes_an_outcome(observation: Observation, wanted: Signature, outcome: Outcome) -> None:
+    verdict = classify(observation, wanted)
+    assert verdict.outcome is outcome
+    assert verdict.fails is (outcome is Outcome.FAILS)
+    assert verdict.observation is observation
+
+
+@pytest.mark.parametrize(
+    ("observation", "signature"),
+    [
+        (seen("integer"), VALUE),  # accepted as the failure that was asked for
+        (seen(crash=RAISED), RAISED),
+        (seen("stride"), STRIDE),
+        (seen("stride", "integer", "dtype"), Signature("accuracy", "value", "integer")),
+        (seen(), None),
+    ],
+)
+def test_a_verdict_names_what_was_seen(observation: Observation, signature: Signature | None) -> None:
+    assert classify(observation, VALUE).signature == signature or observation.divergences
+
+
+def test_the_gravest_kind_leads() -> None:
+    order = (*VALUE_KINDS, *METADATA_KINDS)
+    for position, kind in enumerate(order):
+        signature = accuracy_signature(tuple(Divergence("output:y", other) for other in reversed(order[position:])))
+        assert signature is not None
+        assert (signature.name, signature.family) == (kind, "value" if kind in VALUE_KINDS else "metadata")
+
+
+def test_a_verdict_is_fresh_unless_told() -> None:
+    assert Verdict(Outcome.PASSES, seen()).cached is False
+
+
+@pytest.mark.parametrize(
+    ("text", "plain"),
+    [
+        ("expected size 3 got 47", "expected size # got #"),
+        ("buf12 used before buf3", "# used before #"),
+        ("at 0x7f00ac3e10", "at #"),
+        ("size (3, 4, 5)", "size (#)"),
+        ("no module '/home/me/x.py' here", "no module '' here"),
+        ("cannot open /tmp/abc/de.so: gone", "cannot open <path>: gone"),
+        ('KeyError: "buf1"', "KeyError: ''"),
+        ("\x1b[31mred\x1b[0m", "red"),
+        ("one\n\ntwo\nthree", "one two"),
+        ("", ""),
+        (
+            "CppCompileError: C++ compile error\n\nCommand:\ng++ /tmp/x/main.cpp -o y\n\nOutput:\n"
+            "/tmp/x/main.cpp:12:34: error: ‘tmp7’ was not declared in this scope; did you mean ‘tmp6’?\n"
+            "/tmp/x/main.cpp:14:1: error: another",
+            "error: '' was not declared in this scope; did you mean ''?",
+        ),
+    ],
+)
+def test_a_message_is_stripped_of_numbers_names_and_paths(text: str, plain: str) -> None:
+    assert crashes.plain_message(text) == plain
+
+
+def test_a_message_is_cut_at_200_characters() -> None:
+    assert len(crashes.plain_message("word " * 100)) == 200
+
+
+def raised(action: object) -> BaseException:
+    try:
+        action()  # type: ignore[operator]
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is looked at
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def wrapped(inner: BaseException) -> BaseException:
+    def outer() -> None:
+        raise RuntimeError("outer 1") from inner
+
+    return raised(outer)
+
+
+def test_a_crash_is_named_after_its_root() -> None:
+    inner = raised(lambda: [][1])
+    signature = crashes.crash_signature(wrapped(wrapped(inner)))
+    assert (signature.name, signature.message, signature.frame) == ("IndexError", "list index out of range", "")
+
+
+def test_a_backend_failure_is_named_after_what_the_backend_raised() -> None:
+    def backend(module: object, inputs: object) -> object:
+        raise ValueError("unsupported node 12")
+
+    error = raised(lambda: torch.compile(lambda x: x + 1, backend=backend)(torch.ones(2)))
+    assert isinstance(error, BackendCompilerFailed)
+    assert crashes.crash_signature(error).name == "ValueError"
+    assert crashes.crash_signature(error).message == "unsupported node #"
+    assert crashes.trace_text(error) == "ValueError: unsupported node 12"
+
+
+def test_the_frame_of_a_crash_is_the_innermost_one_inside_the_compiler() -> None:
+    frame = crashes.crash_signature(raised(lambda: torch.fx.Graph().call_function("no function"))).frame
+    assert frame == "node.py:__init__"
+    assert crashes.crash_signature(raised(lambda: torch.ones(2) @ torch.ones(3))).frame == ""
+
+
+def test_two_crashes_are_the_same_when_only_numbers_names_and_paths_differ() -> None:
+    first = crashes.crash_signature(RuntimeError("stride mismatch for 'buf3' in /tmp/a.py: 4 vs 8"))
+    second = crashes.crash_signature(RuntimeError("stride mismatch for 'buf91' in /var/b/c.py: 16 vs 2"))
+    assert first == second
+    assert first != crashes.crash_signature(TypeError("stride mismatch for 'buf3' in /tmp/a.py: 4 vs 8"))
+
+
+def test_an_endless_chain_of_causes_ends() -> None:
+    first, second = RuntimeError("a"), RuntimeError("b")
+    first.__cause__, second.__cause__ = second, first
+    assert crashes.crash_signature(first).name == "RuntimeError"
+
+
+@pytest.mark.parametrize(
+    ("signature", "text"),
+    [
+        (RAISED, "exception RuntimeError in lowering.py:relu: bad #"),
+        (SEGFAULT, "signal SIGSEGV"),
+        (STRIDE, "metadata stride"),
+    ],
+)
+def test_a_signature_reads_as_one_line(signature: Signature, text: str) -> None:
+    assert str(signature) == text
