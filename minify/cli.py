@@ -18,10 +18,14 @@ if TYPE_CHECKING:
     from minify.report import Report
     from minify.runs import Request, RunFolder
 
+    _Number = click.ParamType[float]
+else:
+    _Number = click.ParamType  # not generic in every click we take
+
 REFERENCES = ("auto", "fp32", "fp64", "none")
 
 
-class Seconds(click.ParamType):
+class Seconds(_Number):
     """A time such as `90`, `90s`, `5m` or `1h`, in seconds."""
 
     name = "time"
@@ -39,7 +43,7 @@ class Seconds(click.ParamType):
         return seconds
 
 
-class Bound(click.ParamType):
+class Bound(_Number):
     """A tolerance: a finite number, 0 or more."""
 
     name = "bound"

@@ -57,6 +57,7 @@ def run(
     Raises MinifyError for everything that is not a report."""
     started = time.monotonic()
     with _oracle(request, folder, stop) as oracle:
+        oracle.warm_up()
         suspects = suspects or _watched(request, folder, stop, progress)
         suspect, first = _confirmed(suspects, folder, oracle, progress)
         report = _minify(request, folder, suspect, first, oracle, stop, progress)

@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import hashlib
 import linecache
+import re
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -127,32 +128,48 @@ def _derive(case: Case, root: Path) -> dict[str, torch.Tensor]:
 
 
 def _values_of(base: Case, root: Path, names: dict[str, str], candidate: Graph) -> dict[str, torch.Tensor]:
-    """Run `base` eagerly and copy the storage of each value in `names` just before the candidate's first reader of it
-    would run (an op in between may have written to it), or as soon as it exists where the base has no such reader."""
+    """Run `base` eagerly and copy the storage of each value in `names` when it is what the candidate is to see.
+
+    That is just before `op` for `y@op`; else just before the candidate's first reader would run (an op in between may
+    have written to it), or as soon as it exists where the base has no such reader. `y[0]` is an item of a sequence."""
     base_ops = {op.name for op in base.graph.ops}
     due: dict[str, list[str]] = {}
     for name, as_input in names.items():
         readers = [op.name for op in candidate.ops if as_input in op_refs(op) and op.name in base_ops]
-        due.setdefault(readers[0] if readers else f"after {name}", []).append(name)
+        moment = name.partition("@")[2] or (readers[0] if readers else f"after {_owner(name)}")
+        due.setdefault(moment, []).append(name)
     copies: dict[str, torch.Tensor] = {}
     previous: list[str] = []
 
     def take(wanted: list[str], env: interpret.Env) -> None:
         for name in wanted:
-            copies[names[name]] = store.storage_of(env[name]).clone()
+            copies[names[name]] = store.storage_of(_item(env, name)).clone()
 
     def before(op: Op | None, env: interpret.Env) -> None:
         while previous:
             take(due.get(f"after {previous.pop()}", []), env)
         if op is not None:
-            take([name for name in due.get(op.name, []) if name in env], env)
+            take([name for name in due.get(op.name, []) if _owner(name) in env], env)
             previous.append(op.name)
 
     live = replay(base, root)
-    keep = set(names)
     with applied(live), seeded(base):
-        interpret.run(base.graph, live.make_inputs(), before=before, keep=keep)
+        interpret.run(base.graph, live.make_inputs(), before=before, keep={_owner(name) for name in names})
     return copies
+
+
+def _owner(name: str) -> str:
+    """The op or input that a derived name is about: `y` for `y[0]@op`."""
+    return name.partition("@")[0].partition("[")[0]
+
+
+def _item(env: interpret.Env, name: str) -> torch.Tensor:
+    value = env[_owner(name)]
+    for index in re.findall(r"\[(\d+)\]", name.partition("@")[0]):
+        value = value[int(index)]
+    if not isinstance(value, torch.Tensor):
+        raise TypeError(f"{name} is a {type(value).__name__}, no tensor")
+    return value
 
 
 def materialised(case: Case, root: Path) -> Case:

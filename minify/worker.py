@@ -45,6 +45,8 @@ def main() -> None:
 
 def answer(question: Any, phase: Callable[[str], None]) -> Any:
     """The reply to one question."""
+    if question.action == "warm":
+        return question
     if question.action == "materialise":
         return materialised(question.case, Path(question.store))
     return judge(question, phase)

@@ -33,7 +33,8 @@ def minify_backend(module: torch.fx.GraphModule, example_inputs: list[Any], **op
         log.warning("minify: not watching: %s", error)
         return inductor(module, example_inputs)  # type: ignore[no-any-return]
     watcher = _Watcher(folder, example_inputs)
-    return watcher.wrap(inductor, how)(module, example_inputs)
+    watched: Callable[..., Any] = watcher.wrap(inductor, how)(module, example_inputs)
+    return watched
 
 
 class _Watcher(Watcher):

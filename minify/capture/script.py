@@ -19,6 +19,7 @@ from typing import Any
 
 from minify.capture.child import Plan
 from minify.errors import NoFailure, UsageError
+from minify.oracle.nest import Nest
 from minify.verdict import Signature
 
 Event = dict[str, Any]
@@ -72,8 +73,9 @@ def _run_child(plan: Plan, timeout: float, stopped: Callable[[], bool], tell: Ca
     (folder / "events.jsonl").unlink(missing_ok=True)
     command = [sys.executable, "-m", "minify.capture.child", str(plan_file)]
     environment = {**os.environ, "PYTHONPATH": _search_path()}
-    with (folder / "script.log").open("wb") as log:
+    with Nest() as nest, (folder / "script.log").open("wb") as log:
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
+        nest.adopt(child.pid)
         try:
             return _follow(child, plan, timeout, stopped, tell)
         finally:

@@ -12,15 +12,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from minify.emit.header import DATA_FILE
 from minify.errors import CHECK_BAD, CHECK_CANNOT_TELL, CHECK_GOOD
+from minify.oracle.nest import Nest
 from minify.verdict import Signature
 
+AT_A_TIME = 2
 _TICK_SECONDS = 0.1
 _TAIL_BYTES = 8 << 10
 _DEADLY = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE")
@@ -58,15 +60,12 @@ def verify(
 ) -> Verification:
     """Run the file `runs` times and count how often it fails as `signature` says. Stops after the run in flight is
     killed when `should_stop()` turns true. Raises OSError where the file cannot be read or no process be started."""
-    endings: list[str] = []
-    reproduced, output = 0, ""
-    while len(endings) < runs and not should_stop():
-        code, output = run_alone(path, timeout, should_stop)
-        reproduced += shows(code, signature)
-        endings.append(described(code))
-    return Verification(
-        len(endings), reproduced, not _data_beside(path).exists(), ", ".join(endings) or "not run", output
-    )
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        done = list(pool.map(lambda _: run_alone(path, timeout, should_stop), range(runs)))
+    ran = [(code, output) for code, output in done if code is not None or not should_stop()]
+    reproduced = sum(shows(code, signature) for code, _ in ran)
+    endings = ", ".join(described(code) for code, _ in ran) or "not run"
+    return Verification(len(ran), reproduced, not _data_beside(path).exists(), endings, ran[-1][1] if ran else "")
 
 
 def check(path: Path, repeat: int, timeout: float) -> int:
@@ -102,8 +101,8 @@ def described(code: int | None) -> str:
 
 def run_alone(path: Path, timeout: float, should_stop: Callable[[], bool]) -> tuple[int | None, str]:
     """Exit code and last output of one run of a copy of `path`; None where it was killed, being too slow or no longer wanted."""
-    with tempfile.TemporaryDirectory(prefix="minify-repro-", ignore_cleanup_errors=True) as name:
-        folder, caches, log = Path(name, "alone"), Path(name, "caches"), Path(name, "log")
+    with Nest() as nest:
+        folder, caches, log = nest.root / "alone", nest.root / "caches", nest.root / "log"
         folder.mkdir()
         shutil.copyfile(path, folder / "repro.py")
         if _data_beside(path).exists():
@@ -118,6 +117,7 @@ def run_alone(path: Path, timeout: float, should_stop: Callable[[], bool]) -> tu
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
+            nest.adopt(process.pid)
             try:
                 code = _wait(process, timeout, should_stop)
             finally:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from minify import case as cases
-from minify.case import Case
+from minify.case import Case, Graph, Program
 from minify.errors import Stopped, WorkerBug
 from minify.oracle.pool import Reply, WorkerPool
 from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
@@ -74,6 +74,12 @@ class LocalOracle:
 
     def __exit__(self, *_: object) -> None:
         self._pool.close()
+
+    def warm_up(self) -> None:
+        """Start the workers while something else goes on, so that the first question need not wait for imports."""
+        nothing = Case(Program(Graph((), (), ())), ())
+        for _ in range(self._workers):
+            self._pool.submit(self._question("warm", nothing), None)
 
     # --- asking ---------------------------------------------------------------------------------------------------
 

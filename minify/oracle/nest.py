@@ -51,7 +51,21 @@ class Nest:
         )
         os.close(watched)
 
+    def adopt(self, pid: int) -> Path:
+        """Let the group that `pid` leads end with us; returns a folder of its own, which goes with it."""
+        folder = self.root / f"process-{pid}"
+        folder.mkdir()
+        (folder / GROUP_FILE).write_text(f"{pid}\n")
+        return folder
+
+    def __enter__(self) -> Nest:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
+        """Remove the folder and end the watchdog, which then kills nothing: end the processes first."""
         shutil.rmtree(self.root, ignore_errors=True)
         while self._open:
             os.close(self._open.pop())

@@ -88,8 +88,8 @@ class _Sites:
         self._edit = edit
         self._case = case
 
-    def __call__(self, applied: frozenset[Site]) -> bool:
-        return self.first([applied]) is not None
+    def __call__(self, kept: frozenset[Site]) -> bool:
+        return self.first([kept]) is not None
 
     def first(self, candidates: Sequence[frozenset[Site]]) -> int | None:
         order = {site: position for position, site in enumerate(self._edit.find(self._case))}
