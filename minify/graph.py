@@ -183,5 +183,17 @@ def free_ops(graph: Graph) -> frozenset[str]:
 def op_count(graph: Graph) -> int:
     """The number of calls, tuple indexing and shape reads apart, those inside subgraphs included."""
     free = free_ops(graph)
-    inner = sum(op_count(arg.graph) for op in graph.ops for arg in op.args if isinstance(arg, Subgraph))
-    return inner + sum(op.name not in free for op in graph.ops)
+    return sum(op_count(body) for op in graph.ops for body in bodies(op)) + sum(op.name not in free for op in graph.ops)
+
+
+def bodies(op: Op) -> tuple[Graph, ...]:
+    """The subgraphs among the arguments of a higher-order op."""
+    found: list[Graph] = []
+
+    def note(arg: Arg) -> Arg:
+        if isinstance(arg, Subgraph):
+            found.append(arg.graph)
+        return arg
+
+    rewrite_op(op, note)
+    return tuple(found)

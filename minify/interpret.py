@@ -48,7 +48,7 @@ def argument(arg: Arg, env: Mapping[str, Any]) -> Any:
     if isinstance(arg, SliceArg):
         return slice(*(argument(part, env) for part in (arg.start, arg.stop, arg.step)))
     if isinstance(arg, Subgraph):
-        return python_function(arg.graph)
+        return python_function(arg.graph, bare=False)
     return arg
 
 
@@ -73,11 +73,11 @@ def namespace() -> dict[str, Any]:
     return {"torch": torch, "F": torch.nn.functional, "math": math, "operator": operator}
 
 
-def python_function(graph: Graph, name: str = "fn") -> Callable[..., Any]:
-    """The graph as the Python function that a repro would print."""
+def python_function(graph: Graph, *, bare: bool = True) -> Callable[..., Any]:
+    """The graph as the Python function that a repro would print; not `bare`, as the body of a higher-order op."""
     scope = namespace()
-    exec(render.text(render.function(graph, name)), scope)
-    return scope[name]  # type: ignore[no-any-return]
+    exec(render.text(render.function(graph, "fn", bare=bare)), scope)
+    return scope["fn"]  # type: ignore[no-any-return]
 
 
 def run_op(op: Op, env: Mapping[str, Any]) -> Any:

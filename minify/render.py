@@ -5,14 +5,15 @@ Owns: how each call, constant, input layout and recipe is written. Does not know
 
 from __future__ import annotations
 
+import functools
 import keyword
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import libcst as cst
 
-from minify.graph import Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph
+from minify.graph import Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph, op_refs, refs, rewrite_op
 
 _BINARY: dict[str, type[cst.BaseBinaryOp]] = {
     "add": cst.Add,
@@ -44,6 +45,7 @@ _AUGMENTED: dict[str, type[cst.BaseAugOp]] = {
     "imul": cst.MultiplyAssign,
     "itruediv": cst.DivideAssign,
     "ifloordiv": cst.FloorDivideAssign,
+    "imatmul": cst.MatrixMultiplyAssign,
     "imod": cst.ModuloAssign,
     "ipow": cst.PowerAssign,
     "iand": cst.BitAndAssign,
@@ -54,6 +56,11 @@ _AUGMENTED: dict[str, type[cst.BaseAugOp]] = {
 }
 _ENTER = "torch.amp.autocast_mode._enter_autocast"
 _EXIT = "torch.amp.autocast_mode._exit_autocast"
+# Names that the text of a program and of its inputs reads as something else.
+_TAKEN = re.compile(
+    r"torch|math|operator|fn|F|sys|recorded|make_inputs|storage\d+"
+    r"|abs|all|any|bool|complex|divmod|float|getattr|int|len|max|min|pow|round|slice|sum"
+)
 _PAREN = {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]}
 
 
@@ -70,7 +77,7 @@ def identifier(name: str, taken: Iterable[str] = ()) -> str:
     if short[0].isdigit():
         short = f"x{short}"
     taken = set(taken)
-    reserved = keyword.iskeyword(short) or short in ("torch", "math", "operator", "fn", "F", "sys")
+    reserved = keyword.iskeyword(short) or _TAKEN.fullmatch(short)
     candidate, count = (f"{short}_" if reserved else short), 0
     while candidate in taken:
         count += 1
@@ -178,14 +185,16 @@ def _assign(name: str, value: cst.BaseExpression) -> cst.SimpleStatementLine:
 def _statements(op: Op) -> list[cst.BaseStatement]:
     """The lines of one op: nested functions for subgraphs, then an assignment, an augmented one, or an item write."""
     lines: list[cst.BaseStatement] = []
-    args: list[Arg] = []
-    for position, arg in enumerate(op.args):
-        if isinstance(arg, Subgraph):
-            body = f"{op.name}_body_{position}"
-            lines.append(function(arg.graph, body))
-            args.append(Ref(body))
-        else:
-            args.append(arg)
+
+    def named(arg: Arg) -> Arg:
+        if not isinstance(arg, Subgraph):
+            return arg
+        body = f"{op.name}_body_{len(lines)}"
+        lines.append(function(arg.graph, body, bare=False))
+        return Ref(body)
+
+    op = rewrite_op(op, named)
+    args = op.args
     module, _, name = op.target.rpartition(".")
     if op.target == "operator.setitem":
         target = cst.Subscript(_atom(args[0]), _index(args[1]))
@@ -194,7 +203,7 @@ def _statements(op: Op) -> list[cst.BaseStatement]:
     if module == "operator" and name in _AUGMENTED and isinstance(args[0], Ref):
         update = cst.AugAssign(cst.Name(args[0].name), _AUGMENTED[name](), expression(args[1]))
         return [*lines, cst.SimpleStatementLine([update]), _assign(op.name, cst.Name(args[0].name))]
-    return [*lines, _assign(op.name, call(Op(op.name, op.target, tuple(args), op.kwargs)))]
+    return [*lines, _assign(op.name, call(op))]
 
 
 def _autocast(op: Op, body: list[cst.BaseStatement]) -> cst.With:
@@ -228,19 +237,32 @@ def _block(ops: list[Op]) -> list[cst.BaseStatement]:
     return lines
 
 
-def function(graph: Graph, name: str = "fn") -> cst.FunctionDef:
-    """`def name(params): ... return outputs` for a graph; a single output is returned bare, none as None."""
-    lines = _block(list(graph.ops))
-    if len(graph.outputs) == 1:
+def function(graph: Graph, name: str = "fn", *, bare: bool = True) -> cst.FunctionDef:
+    """`def name(params): ... return outputs` for a graph; a single output is returned `bare` or, as the bodies of
+    higher-order ops have it, in a tuple; none not at all. A result that nothing reads gets no name."""
+    read = {*refs(graph.outputs), *(ref for op in graph.ops for ref in op_refs(op))}
+    lines = [line for line in map(functools.partial(_unnamed, read), _block(list(graph.ops))) if line is not None]
+    if len(graph.outputs) == 1 and bare:
         result: cst.BaseExpression = expression(graph.outputs[0])
     else:
         result = expression(graph.outputs) if graph.outputs else cst.Name("None")
-        if isinstance(result, cst.Tuple):
+        if len(graph.outputs) > 1:
             result = result.with_changes(lpar=[], rpar=[])
-    lines.append(cst.SimpleStatementLine([cst.Return(result)]))
-    lines = _fold_return(lines)
+    if graph.outputs or not lines:
+        lines = _fold_return([*lines, cst.SimpleStatementLine([cst.Return(result)])])
     params = [cst.Param(cst.Name(param)) for param in graph.params]
     return cst.FunctionDef(cst.Name(name), cst.Parameters(params), cst.IndentedBlock(lines))
+
+
+def _unnamed(read: Collection[str], line: cst.BaseStatement) -> cst.BaseStatement | None:
+    """`unread = f(x)` -> `f(x)`; `unread = x` -> nothing."""
+    match line:
+        case cst.SimpleStatementLine(
+            body=[cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))], value=value)]
+        ):
+            if name not in read:
+                return None if isinstance(value, cst.Name) else cst.SimpleStatementLine([cst.Expr(value)])
+    return line
 
 
 def _fold_return(lines: list[cst.BaseStatement]) -> list[cst.BaseStatement]:
