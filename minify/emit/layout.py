@@ -47,7 +47,7 @@ class _DoubleQuotes(cst.CSTTransformer):
 def _fitted(node: Statement, depth: int) -> Statement:
     body = getattr(node, "body", None)
     if isinstance(body, cst.IndentedBlock):
-        inner = [_fitted(line, depth + 1) for line in body.body]  # type: ignore[arg-type]
+        inner = _apart([_fitted(line, depth + 1) for line in body.body])  # type: ignore[arg-type]
         return node.with_changes(body=body.with_changes(body=inner))
     if not isinstance(node, cst.SimpleStatementLine) or len(_code(node).strip()) + depth * _INDENT <= LIMIT:
         return node
@@ -58,6 +58,15 @@ def _fitted(node: Statement, depth: int) -> Statement:
     broken = node.deep_replace(found.widest, _broken(found.widest, LIMIT - (depth + 1) * _INDENT))
     assert isinstance(broken, cst.SimpleStatementLine)
     return broken
+
+
+def _apart(lines: list[Statement]) -> list[Statement]:
+    """An empty line after each nested function, and before it where something precedes."""
+    found: list[Statement] = []
+    for line in lines:
+        near_function = isinstance(line, cst.FunctionDef) or (found and isinstance(found[-1], cst.FunctionDef))
+        found += spaced([line], 1) if found and near_function and not line.leading_lines else [line]
+    return found
 
 
 def _code(node: cst.CSTNode) -> str:

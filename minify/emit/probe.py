@@ -6,15 +6,16 @@ Owns the choice of the leading divergence and the public-API form of each check 
 from __future__ import annotations
 
 import dataclasses
+import re
 
 import torch
 
-from minify.case import Case, Input, Ref, TensorMeta, ValueMeta, tensor_inputs
+from minify.case import Case, Input, OpaqueMeta, Ref, TensorMeta, ValueMeta, tensor_inputs
 from minify.compare import Tolerance
 from minify.verdict import VALUE_KINDS, Divergence, Observation, Signature
 
 PRINTED_WHOLE = 16  # elements
-_EXACT_ENOUGH = ("float32", "float64", "complex64", "complex128")
+_COMPARED_AS_THEY_ARE = ("float32", "float64", "complex64", "complex128")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,13 +45,15 @@ def probe(case: Case, observation: Observation, row: Divergence, tolerance: Tole
     value, meta = _located(case, observation, row.where)
     backward = row.where.startswith("grad:")
     if row.kind in VALUE_KINDS:
-        return dataclasses.replace(_of_values(case, observation, row, tolerance, value, meta), backward=backward)
+        return dataclasses.replace(_of_values(case, row, tolerance, value, meta), backward=backward)
+    if row.kind == "structure" and _is_float(row.expected) and _is_float(row.observed):
+        return Probe(f"torch.tensor({value})", _close(row, tolerance, "float32"))
     results = {
         "dtype": f"{value}.dtype",
         "shape": f"tuple({value}.shape)",
         "stride": f"{value}.stride()",
         "structure": _structure(row, value),
-        "aliasing": _sharing(case, observation, row, value),
+        "aliasing": _sharing(case, observation, value),
     }
     return Probe(results[row.kind], "observed == expected", backward=backward)
 
@@ -67,10 +70,9 @@ def output_text(case: Case, position: int) -> str:
     return "output" if len(case.graph.outputs) == 1 else f"outputs[{position}]"
 
 
-def _located(case: Case, observation: Observation, where: str) -> tuple[str, TensorMeta | None]:
+def _located(case: Case, observation: Observation, where: str) -> tuple[str, ValueMeta | None]:
     """The expression of a result inside `run`, and what is known of it."""
     kind, _, name = where.partition(":")
-    meta: ValueMeta | None = metas(case, observation).get(name)
     if kind == "grad":
         wanted = [item.name for item in tensor_inputs(case) if item.meta.requires_grad]
         value = f"gradients[{wanted.index(name)}]"
@@ -78,7 +80,7 @@ def _located(case: Case, observation: Observation, where: str) -> tuple[str, Ten
         value = f"inputs[{[item.name for item in case.inputs].index(name)}]"
     else:
         value = output_text(case, _position(case, name))
-    return value, meta if isinstance(meta, TensorMeta) else None
+    return value, metas(case, observation).get(name)
 
 
 def _position(case: Case, name: str) -> int:
@@ -88,25 +90,30 @@ def _position(case: Case, name: str) -> int:
     raise ValueError(f"no output is called {name}")
 
 
-def _of_values(
-    case: Case, observation: Observation, row: Divergence, tolerance: Tolerance, value: str, meta: TensorMeta | None
-) -> Probe:
-    dtype = meta.dtype if meta else "float32"
+def _of_values(case: Case, row: Divergence, tolerance: Tolerance, value: str, meta: ValueMeta | None) -> Probe:
+    """The check of one tensor's elements; a complex one has its parts compared only where they are NaN or infinite."""
+    dtype = meta.dtype if isinstance(meta, TensorMeta) else "float32"
     if case.settings.grad_mode == "grad" and not row.where.startswith("grad:"):
         value += ".detach()"
-    if dtype.startswith("complex"):
+    if isinstance(meta, OpaqueMeta):
+        value += ".to_dense()"
+    index = row.index
+    if dtype.startswith("complex") and row.kind == "nonfinite":
         value = f"torch.view_as_real({value}.resolve_conj())"
-    shown = "" if row.total <= PRINTED_WHOLE or not row.index else f"[{', '.join(map(str, row.index))}].item()"
-    retyped = any(other.kind == "dtype" and other.where == row.where for other in observation.divergences)
+    elif dtype.startswith("complex"):
+        index = index[:-1]
+    shown = "" if row.total <= PRINTED_WHOLE or not index else f"[{', '.join(map(str, index))}].item()"
     if row.kind == "integer":
-        return Probe(
-            value, "bool((observed == expected).all())" if retyped else "torch.equal(observed, expected)", shown
-        )
+        return Probe(value, "torch.equal(observed, expected)", shown)
+    return Probe(value, _close(row, tolerance, dtype), shown)
+
+
+def _close(row: Divergence, tolerance: Tolerance, dtype: str) -> str:
     rtol, atol = tolerance.of(getattr(torch, dtype))
     atol = max(atol, _noise(row, atol))
-    wide = ".double()" if retyped or dtype not in _EXACT_ENOUGH else ""
+    wide = "" if dtype in _COMPARED_AS_THEY_ARE else ".to(torch.complex64)" if dtype == "complex32" else ".double()"
     bounds = f"rtol={number(rtol)}, atol={number(atol)}, equal_nan=True"
-    return Probe(value, f"torch.allclose(observed{wide}, expected{wide}, {bounds})", shown)
+    return f"torch.allclose(observed{wide}, expected{wide}, {bounds})"
 
 
 def _noise(row: Divergence, atol: float) -> float:
@@ -124,6 +131,11 @@ def number(value: float) -> str:
     return repr(value).replace("e-0", "e-")
 
 
+def _is_float(text: str) -> bool:
+    """Whether `text` is what Python prints of a float."""
+    return re.fullmatch(r"-?(\d+\.\d+(e[+-]?\d+)?|\d+e[+-]?\d+|inf|nan)", text) is not None
+
+
 def _structure(row: Divergence, value: str) -> str:
     if row.expected.startswith("(torch."):  # layout and device of a tensor
         return f"({value}.layout, {value}.device)"
@@ -132,7 +144,7 @@ def _structure(row: Divergence, value: str) -> str:
     return f"repr({value})"
 
 
-def _sharing(case: Case, observation: Observation, row: Divergence, value: str) -> str:
+def _sharing(case: Case, observation: Observation, value: str) -> str:
     """The names of the inputs and other outputs that lie in the same memory as one output."""
     known = metas(case, observation)
     shares = []
