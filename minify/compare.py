@@ -103,8 +103,8 @@ def _compare_plain(
         if out == eager:
             return []
         if isinstance(out, float | complex):  # rounding is allowed to show in `x.item()` as well
-            numbers = [_as_tensor(value) for value in (out, eager, reference)]
-            row = _compare_values(where, *numbers, tolerance, [_as_tensor(value) for value in noisy])
+            got, near, true, *shaken = [_as_tensor(value) for value in (out, eager, reference, *noisy)]
+            row = _compare_values(where, got, near, true, tolerance, shaken)
             if row.wrong is None:
                 return [row]
     return [Compared(Divergence(where, "structure", expected=_short(eager), observed=_short(out)))]

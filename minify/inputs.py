@@ -26,6 +26,7 @@ from minify.case import (
 
 _SEEDED = ("rand", "randn", "randint")
 _SPELLED = "spelled"  # among the flags: write float32 out too, since the program runs with another default dtype
+_NONLEAF = ".requires_grad_().clone()"
 _NO_RANDN = ("float8", "bits", "uint16", "uint32", "uint64")
 
 
@@ -47,12 +48,16 @@ def make_inputs(case: Case) -> cst.FunctionDef:
     lines = [f"torch.manual_seed({case.settings.seed})"] if needs_seed(case) else []
     shared = {number: members for number, members in groups(case).items() if len(members) > 1}
     for number, members in shared.items():
-        lines.append(f"storage{number} = {_storage(members[0])}")
+        lines.append(f"storage{number} = {_storage(members)}")
     for item in case.inputs:
         if isinstance(item, ScalarInput):
             lines.append(f"{item.name} = {render.literal(item.value)}")
         elif item.meta.storage in shared:
-            lines.append(f"{item.name} = {_flagged(item, _view_of(item, shared[item.meta.storage][0]))}")
+            members = shared[item.meta.storage]
+            grown = _grows_from(item, members)
+            lines.append(f"{item.name} = {_flagged(item, _view_of(item, members), grown=grown)}")
+        elif "nonleaf" in item.meta.flags:
+            lines.append(f"{item.name} = {_flagged(item, _grown(item, own_storage(item)), grown=True)}")
         else:
             lines.append(f"{item.name} = {_flagged(item, own_storage(item))}")
         if isinstance(item, Input) and item.dynamic_dims:
@@ -161,20 +166,60 @@ def _strided(storage: str, meta: TensorMeta) -> str:
     return f"torch.as_strided({storage}, {render.text_of(meta.shape)}, {render.text_of(meta.stride)}{offset})"
 
 
-def _storage(owner: Input) -> str:
+def _storage(members: tuple[Input, ...]) -> str:
+    """The memory that several inputs share, as a 1-D tensor; one that is no leaf where some of its views are none."""
+    owner, text = members[0], f'recorded["{members[0].name}"]'
     if isinstance(owner.value, Recipe):
-        return fill(owner.value, (owner.meta.storage_size,), owner.meta)
-    return f'recorded["{owner.name}"]'
+        text = fill(owner.value, (owner.meta.storage_size,), owner.meta)
+    return text + _NONLEAF if any(_grows_from(member, members) for member in members) else text
 
 
-def _view_of(item: Input, owner: Input) -> str:
-    storage = f"storage{item.meta.storage}"
+def _grows_from(item: Input, members: tuple[Input, ...]) -> bool:
+    """Whether `item` is no leaf because the memory it is a view of is none."""
+    return "nonleaf" in item.meta.flags and item.meta.dtype == members[0].meta.dtype
+
+
+def _view_of(item: Input, members: tuple[Input, ...]) -> str:
+    storage, owner = f"storage{item.meta.storage}", members[0]
+    if any(_grows_from(member, members) for member in members) and not _grows_from(item, members):
+        storage += ".detach()"
     if item.meta.dtype != owner.meta.dtype:
-        storage += f".view(torch.{item.meta.dtype})"
+        whole = _whole_elements(item.meta, owner.meta)
+        storage += f"{'' if whole == owner.meta.storage_size else f'[:{whole}]'}.view(torch.{item.meta.dtype})"
     return _strided(storage, item.meta)
 
 
-def _flagged(item: Input, built: str) -> str:
+def _whole_elements(meta: TensorMeta, owner: TensorMeta) -> int:
+    """How many of the owner's elements make up whole elements of `meta`, which may be 2, 4, 8 or 16 times as large."""
+    ratio = owner.storage_size // max(meta.storage_size, 1)
+    larger = 1 << (ratio.bit_length() - 1) if ratio else 1
+    return meta.storage_size * larger if larger > 1 else owner.storage_size
+
+
+def _clones_alike(meta: TensorMeta) -> bool:
+    """Whether `.clone()` keeps the strides: it does for memory without gaps or overlaps."""
+    step = 1
+    for size, stride in sorted(zip(meta.shape, meta.stride, strict=True), key=lambda dim: (dim[1], dim[0])):
+        if size != 1:
+            if stride != step:
+                return False
+            step *= size
+    return meta.offset == 0 and step == meta.storage_size
+
+
+def _grown(item: Input, built: str) -> str:
+    """A non-leaf with the layout of `item`: a copy of a leaf, or a view of a copy of the leaf's whole memory."""
+    if _clones_alike(item.meta):
+        return built + _NONLEAF
+    if isinstance(item.value, Recipe):
+        memory = fill(item.value, (item.meta.storage_size,), item.meta)
+    else:
+        memory = f"torch.as_strided({built}, ({item.meta.storage_size},), (1,), 0)"
+    return _strided(memory + _NONLEAF, item.meta)
+
+
+def _flagged(item: Input, built: str, *, grown: bool = False) -> str:
+    """`built` with its lazy bits, as the leaf it is unless it has `grown` from another tensor."""
     if "conj" in item.meta.flags:
         built += ".conj()"
     if "neg" in item.meta.flags:
@@ -182,6 +227,4 @@ def _flagged(item: Input, built: str) -> str:
     if "parameter" in item.meta.flags:
         gradient = "" if item.meta.requires_grad else ", requires_grad=False"
         return f"torch.nn.Parameter({built}{gradient})"
-    if item.meta.requires_grad:
-        built += ".requires_grad_()"
-    return f"{built}.clone()" if "nonleaf" in item.meta.flags else built
+    return f"{built}.requires_grad_()" if item.meta.requires_grad and not grown else built

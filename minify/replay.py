@@ -23,13 +23,13 @@ from minify.case import (
     Arg,
     Case,
     Derived,
-    Graph,
     Input,
     Op,
     Recipe,
     Recorded,
     ScalarInput,
     TensorMeta,
+    Window,
     op_refs,
     tensor_inputs,
 )
@@ -92,11 +92,21 @@ def _sources(case: Case, root: Path) -> dict[str, Callable[[], torch.Tensor]]:
             storage = derived[item.name]
         else:
             continue
+        storage = typed(storage, item.meta)
         if item.name in shared:
             found[item.name] = storage.clone
         else:
             found[item.name] = functools.partial(lay_out, storage, item)
     return found
+
+
+def typed(storage: torch.Tensor, meta: TensorMeta) -> torch.Tensor:
+    """The same bytes as elements of the dtype of `meta`; what is left over at the end is cut off."""
+    dtype = getattr(torch, meta.dtype)
+    if storage.dtype == dtype:
+        return storage
+    raw = storage.view(torch.uint8)
+    return raw[: raw.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
 
 
 def lay_out(storage: torch.Tensor, item: Input) -> torch.Tensor:
@@ -117,45 +127,59 @@ def lay_out(storage: torch.Tensor, item: Input) -> torch.Tensor:
 
 def _derive(case: Case, root: Path) -> dict[str, torch.Tensor]:
     """Storages of the inputs that are values of a base case, from one eager run of it."""
-    wanted: dict[str, dict[str, str]] = {}
+    wanted: dict[str, list[Input]] = {}
     for item in tensor_inputs(case):
-        if isinstance(item.value, Derived):
-            wanted.setdefault(item.value.base, {})[item.value.name] = item.name
+        if isinstance(item.value, Derived) and "zerotensor" not in item.meta.flags:
+            wanted.setdefault(item.value.base, []).append(item)
     found: dict[str, torch.Tensor] = {}
-    for base, names in wanted.items():
-        found.update(_values_of(store.load_base(root, base), root, names, case.graph))
+    for base, items in wanted.items():
+        found.update(_values_of(store.load_base(root, base), root, items, case))
     return found
 
 
-def _values_of(base: Case, root: Path, names: dict[str, str], candidate: Graph) -> dict[str, torch.Tensor]:
-    """Run `base` eagerly and copy the storage of each value in `names` when it is what the candidate is to see.
+def _values_of(base: Case, root: Path, items: list[Input], candidate: Case) -> dict[str, torch.Tensor]:
+    """Run `base` eagerly and copy the storage behind each of `items` when it is what the candidate is to see.
 
-    That is just before `op` for `y@op`; else just before the candidate's first reader would run (an op in between may
-    have written to it), or as soon as it exists where the base has no such reader. `y[0]` is an item of a sequence."""
-    base_ops = {op.name for op in base.graph.ops}
-    due: dict[str, list[str]] = {}
-    for name, as_input in names.items():
-        readers = [op.name for op in candidate.ops if as_input in op_refs(op) and op.name in base_ops]
-        moment = name.partition("@")[2] or (readers[0] if readers else f"after {_owner(name)}")
-        due.setdefault(moment, []).append(name)
+    That is just before `op` for `y@op`; else just before the candidate's first reader of that memory would run (an op in
+    between may have written to it), or as soon as it exists where the base has no such reader. `y[0]` is an item of a
+    sequence."""
+    due: dict[str, list[Input]] = {}
+    for item in items:
+        due.setdefault(_moment(item, base, candidate), []).append(item)
     copies: dict[str, torch.Tensor] = {}
-    previous: list[str] = []
+    previous = list(base.graph.params)
 
-    def take(wanted: list[str], env: interpret.Env) -> None:
-        for name in wanted:
-            copies[names[name]] = store.storage_of(_item(env, name)).clone()
+    def take(wanted: list[Input], env: interpret.Env) -> None:
+        for item in wanted:
+            copies[item.name] = store.storage_of(_item(env, _derived_name(item))).clone()
 
     def before(op: Op | None, env: interpret.Env) -> None:
         while previous:
             take(due.get(f"after {previous.pop()}", []), env)
         if op is not None:
-            take([name for name in due.get(op.name, []) if _owner(name) in env], env)
+            take([item for item in due.get(op.name, []) if _owner(_derived_name(item)) in env], env)
             previous.append(op.name)
 
     live = replay(base, root)
-    with applied(live), seeded(base):
-        interpret.run(base.graph, live.make_inputs(), before=before, keep={_owner(name) for name in names})
+    with applied(live), torch_internals.modes_kept():
+        values = live.make_inputs()
+        with seeded(base):
+            interpret.run(base.graph, values, before=before, keep={_owner(_derived_name(item)) for item in items})
     return copies
+
+
+def _moment(item: Input, base: Case, candidate: Case) -> str:
+    """The op of the base that `item` is copied before, or `after y`."""
+    name = _derived_name(item)
+    group = {member.name for member in input_text.groups(candidate)[item.meta.storage]}
+    base_ops = {op.name for op in base.graph.ops}
+    readers = [op.name for op in candidate.graph.ops if op.name in base_ops and group & set(op_refs(op))]
+    return name.partition("@")[2] or (readers[0] if readers else f"after {_owner(name)}")
+
+
+def _derived_name(item: Input) -> str:
+    assert isinstance(item.value, Derived)
+    return item.value.name
 
 
 def _owner(name: str) -> str:
@@ -188,11 +212,9 @@ def materialised(case: Case, root: Path) -> Case:
 
 def recorded(storage: torch.Tensor, meta: TensorMeta, root: Path, *, shared: bool) -> Recorded:
     """Save a storage and describe the part of it that an input with layout `meta` shows."""
-    from minify.case import Window
-
     digest = store.save_storage(root, storage)
     window = None if shared else Window(meta.shape, meta.stride, meta.offset)
-    low, high = value_range(torch.as_strided(storage, meta.shape, meta.stride, meta.offset))
+    low, high = value_range(torch.as_strided(typed(storage, meta), meta.shape, meta.stride, meta.offset))
     return Recorded(digest, window, low, high)
 
 

@@ -15,7 +15,7 @@ import os
 import re
 import types
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -25,19 +25,11 @@ import torch._inductor.config
 from torch.overrides import TorchFunctionMode
 
 CONFIG_MODULES = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
-# Settings of a process, not of a program: they never travel with a case.
-_PROCESS_KEYS = (
-    "cache",
-    "compile_threads",
-    "worker_",
-    "debug_dir",
-    "log",
-    "repro_",
-    "trace.",
-    "pgo",
-    "remote",
-    "subproc",
+# Settings of a process, not of a program: they never travel with a case. Those named in _PROGRAM_KEYS only sound like it.
+_PROCESS_KEYS = re.compile(
+    r"^_|^trace\.|(^|[._])log_|_logp|logg|cache|remote|subproc|pgo|worker_|verbose|compile_threads|debug_dir|repro_"
 )
+_PROGRAM_KEYS = ("triton.skip_l1_cache", "cpp.gemm_cache_blocking", "cache_sdpa_constraint")
 GraphCompiler = Callable[..., Any]
 
 
@@ -55,6 +47,8 @@ _NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("operator", operator),
     ("math", math),
 )
+# Higher-order ops whose own form takes graph modules, by the function that users call.
+_HIGHER_ORDER = {"cond": "torch.cond", "tag_activation_checkpoint": "torch.utils.checkpoint.checkpoint"}
 _ALIASES = {
     "torch._C._set_grad_enabled": "torch.set_grad_enabled",
     "_operator": "operator",
@@ -80,9 +74,9 @@ def function_name(function: Any) -> str:
     if isinstance(function, torch._ops.OpOverload):
         return f"torch.ops.{function.namespace}.{function._schema.name.split('::')[1]}.{function._overloadname}"
     if isinstance(function, torch._ops.OpOverloadPacket):
-        return f"torch.ops.{str(function).replace('.', '.')}"
+        return f"torch.ops.{function}"
     if isinstance(function, torch._ops.HigherOrderOperator):
-        return "torch.cond" if function.name() == "cond" else f"torch.ops.higher_order.{function.name()}"
+        return _HIGHER_ORDER.get(function.name(), f"torch.ops.higher_order.{function.name()}")
     known = _public_names().get(id(function))
     if known:
         return known
@@ -124,7 +118,7 @@ def config_changes() -> list[tuple[str, str, Any]]:
     for name in CONFIG_MODULES:
         module = importlib.import_module(name)
         for key in sorted(module._config):
-            if any(mark in key for mark in _PROCESS_KEYS):
+            if _PROCESS_KEYS.search(key) and key not in _PROGRAM_KEYS:
                 continue
             with warnings.catch_warnings(), contextlib.suppress(AttributeError):
                 warnings.simplefilter("ignore")
@@ -141,6 +135,16 @@ def config_patch(changes: list[tuple[str, str, Any]]) -> Iterator[None]:
         for name, key, value in changes:
             stack.enter_context(importlib.import_module(name).patch({key: value}))
         yield
+
+
+def dynamic_numbers(names: Sequence[str]) -> tuple[tuple[str, str, str], ...]:
+    """The config change that makes parameters of the compiled function symbolic from the first call; none before torch 2.8."""
+    try:
+        known = importlib.import_module("torch.compiler.config")._config
+    except ImportError:
+        return ()
+    sources = ",".join(f"L['{name}']" for name in names)
+    return (("torch.compiler.config", "dynamic_sources", sources),) if "dynamic_sources" in known else ()
 
 
 def inductor_option_names() -> frozenset[str]:
@@ -218,9 +222,7 @@ def watched_compiles(wrap: Callable[[GraphCompiler, dict[str, Any]], GraphCompil
     pending: list[dict[str, Any]] = []
 
     def get_compiler_fn(compiler: Any) -> Any:
-        how = dict(pending[-1]) if pending else {"backend": compiler}
-        if not pending and hasattr(compiler, "compiler_name") and hasattr(compiler, "config"):
-            how = {"backend": compiler.compiler_name, "options": dict(compiler.config)}
+        how = dict(pending[-1]) if pending else _how_wrapped(compiler)
         inner = original(compiler)
         return _keep_identity(wrap(inner, how), inner)
 
@@ -240,6 +242,18 @@ def watched_compiles(wrap: Callable[[GraphCompiler, dict[str, Any]], GraphCompil
         yield
     finally:
         eval_frame.get_compiler_fn, torch.compile = original, compile_
+
+
+def _how_wrapped(compiler: Any) -> dict[str, Any]:
+    """How a graph compiler was asked for, where `torch.compile` was taken out of torch before it was watched: it then hands
+    on a wrapper that holds what it was given."""
+    known = {"dynamic": getattr(compiler, "dynamic", None)}
+    if hasattr(compiler, "compiler_name") and hasattr(compiler, "config"):
+        return {"backend": compiler.compiler_name, "options": dict(compiler.config), **known}
+    if hasattr(compiler, "compiler_fn") and hasattr(compiler, "kwargs"):
+        named = getattr(compiler, "compiler_name", "") in known_backends()
+        return {"backend": compiler.compiler_name if named else compiler.compiler_fn, **compiler.kwargs, **known}
+    return {"backend": compiler}
 
 
 def _keep_identity(outer: Any, inner: Any) -> Any:
@@ -265,6 +279,14 @@ def hint(value: Any) -> Any:
 def placeholder_example(node: torch.fx.Node) -> Any:
     """The fake tensor or symbolic number Dynamo keeps for a graph input, None if it has none."""
     return node.meta.get("example_value", node.meta.get("val"))
+
+
+def is_symbolic_float(node: torch.fx.Node) -> bool:
+    """Whether a graph input is a Python float that Dynamo hands over as a tensor and reads back with `.item()`."""
+    argument = node.meta.get("grapharg")
+    wrapped = bool(getattr(argument, "pass_arg_as_tensor", False)) and not getattr(argument, "is_tensor", True)
+    uses = [user for user in node.users if not (user.op == "call_method" and user.target == "item")]
+    return wrapped and not uses
 
 
 # --- tensors ----------------------------------------------------------------------------------------------------------
@@ -374,21 +396,3 @@ def compiler_frame(error: BaseException) -> str:
             found = f"{path.rsplit('/', 1)[-1]}:{code.co_name}"
         trace = trace.tb_next
     return found
-
-
-# --- fake tensors -----------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def fake_mode() -> Iterator[Callable[[torch.Tensor], torch.Tensor]]:
-    """Run on shapes alone; yields a function that turns a real tensor into a fake one."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-
-    with FakeTensorMode(allow_non_fake_inputs=True) as mode:
-        yield mode.from_tensor
-
-
-def data_dependent(error: BaseException) -> bool:
-    """Whether shape propagation gave up because it needs real data (then it proves nothing)."""
-    name = type(error).__name__
-    return "DataDependent" in name or "DynamicOutputShape" in name or isinstance(error, NotImplementedError)

@@ -20,6 +20,22 @@ BUILTIN_NAMESPACES = frozenset((
 ))  # fmt: skip
 
 
+_AUGMENTED = (
+    "iadd",
+    "isub",
+    "imul",
+    "itruediv",
+    "ifloordiv",
+    "imod",
+    "ipow",
+    "iand",
+    "ior",
+    "ixor",
+    "ilshift",
+    "irshift",
+)
+
+
 class Unrepresentable(Exception):
     """The graph holds something that cannot be written down as plain data; the text names it."""
 
@@ -52,11 +68,13 @@ def convert(module: torch.fx.GraphModule) -> Converted:
 
 
 class _Converter:
-    def __init__(self, module: torch.fx.GraphModule, outer: tuple[str, ...] = ()) -> None:
+    def __init__(self, module: torch.fx.GraphModule, *, nested: bool = False) -> None:
         self.module = module
+        self.nested = nested
         self.names: dict[str, str] = {}
-        self.taken: set[str] = set(outer)
+        self.taken: set[str] = set()
         self.params: list[Param] = []
+        self.numbers: set[str] = set()
         self.ops: list[Op] = []
         self.namespaces: set[str] = set()
         self.subgraphs: dict[str, Subgraph] = {}
@@ -70,6 +88,8 @@ class _Converter:
         for node in self.module.graph.nodes:
             if node.op == "get_attr":
                 self._attribute(node)
+            elif self._is_known_number(node):
+                self.names[node.name] = self.names[node.args[0].name]
             elif node.op in ("call_function", "call_method"):
                 self.ops.append(self._call(node))
             elif node.op == "output":
@@ -86,7 +106,8 @@ class _Converter:
         return name
 
     def _placeholders(self, nodes: list[torch.fx.Node]) -> list[tuple[str, str, int]]:
-        """Declare inputs; a symbolic size that some tensor input shows becomes a read of that tensor's shape."""
+        """Declare inputs. A symbolic size that some tensor input shows becomes a read of that tensor's shape, if it is read
+        at all; the body of a higher-order op keeps every parameter, since it is called with all of them."""
         examples = [torch_internals.placeholder_example(node) for node in nodes]
         owners: dict[str, tuple[int, int]] = {}
         for position, example in enumerate(examples):
@@ -96,23 +117,32 @@ class _Converter:
                     owners.setdefault(symbol, (position, dim))
         reads = []
         for position, (node, example) in enumerate(zip(nodes, examples, strict=True)):
+            symbol = torch_internals.shape_symbol(example)
+            if symbol in owners and not self.nested:
+                if node.users:
+                    reads.append((self._name(node), *owners[symbol]))
+                continue
             name = self._name(node)
-            if isinstance(example, torch.Tensor):
+            if torch_internals.is_symbolic_float(node):
+                self.numbers.add(node.name)
+                self.params.append(Param(name, position, is_scalar=True, dynamic=True))
+            elif isinstance(example, torch.Tensor):
                 dims = tuple(dim for dim, size in enumerate(example.shape) if torch_internals.shape_symbol(size))
                 self.params.append(Param(name, position, dynamic_dims=dims))
-            elif (symbol := torch_internals.shape_symbol(example)) in owners:
-                owner, dim = owners[symbol]
-                reads.append((name, owner, dim))
             else:
                 self.params.append(Param(name, position, is_scalar=True, dynamic=bool(symbol)))
         return [(name, self.names[nodes[owner].name], dim) for name, owner, dim in reads]
+
+    def _is_known_number(self, node: torch.fx.Node) -> bool:
+        """Whether `node` reads a float back from the tensor that Dynamo made of it."""
+        return node.target == "item" and bool(node.args) and getattr(node.args[0], "name", "") in self.numbers
 
     def _attribute(self, node: torch.fx.Node) -> None:
         value: Any = self.module
         for part in str(node.target).split("."):
             value = getattr(value, part)
         if isinstance(value, torch.fx.GraphModule):
-            inner = _Converter(value)
+            inner = _Converter(value, nested=True)
             converted = inner.convert()
             if any(param.constant is not None for param in converted.params):
                 raise Unrepresentable(f"subgraph {node.target} holds a constant tensor")
@@ -128,7 +158,7 @@ class _Converter:
             target = f".{node.target}"
         else:
             try:
-                target = torch_internals.function_name(node.target)
+                target = torch_internals.function_name(_plain_operator(node))
             except ValueError as error:
                 raise Unrepresentable(str(error)) from error
             if target.startswith("torch.ops.") and target.split(".")[2] not in BUILTIN_NAMESPACES:
@@ -145,6 +175,17 @@ class _Converter:
         if isinstance(value, torch.fx.Node):
             return self.subgraphs.get(value.name) or Ref(self.names[value.name])
         return python_arg(value, self._arg)
+
+
+def _plain_operator(node: torch.fx.Node) -> Any:
+    """`n += 1` on a symbolic number gives a new one: `n + 1`."""
+    name = getattr(node.target, "__name__", "")
+    first = node.args[0] if node.args else None
+    example = torch_internals.placeholder_example(first) if isinstance(first, torch.fx.Node) else first
+    if getattr(operator, name, None) is node.target and not isinstance(example, torch.Tensor | list | None):
+        plain = {"iand": "and_", "ior": "or_"}.get(name, name[1:])
+        return getattr(operator, plain, node.target) if name in _AUGMENTED else node.target
+    return node.target
 
 
 def python_arg(value: Any, inner: Any = None) -> Arg:

@@ -29,7 +29,31 @@ class Snapshot:
     def values(self) -> tuple[Any, ...]:
         """Fresh inputs: same layout, same sharing, leaves that require grad where the originals did."""
         bases = {number: storage.clone() for number, storage in self.storages.items()}
-        return tuple(_rebuild(meta, bases) if isinstance(meta, TensorMeta) else meta for meta in self.metas)
+        for number in {meta.storage for meta in self.metas if isinstance(meta, TensorMeta) and self._grows(meta)}:
+            bases[number] = bases[number].requires_grad_().clone()
+        return tuple(self._rebuilt(meta, bases) for meta in self.metas)
+
+    def _grows(self, meta: TensorMeta) -> bool:
+        """Whether an input is no leaf because the memory it is a view of is none."""
+        known = meta.storage in self.storages
+        return known and "nonleaf" in meta.flags and self.storages[meta.storage].dtype == getattr(torch, meta.dtype)
+
+    def _rebuilt(self, meta: Any, bases: Mapping[int, torch.Tensor]) -> Any:
+        """An input in fresh memory, which `bases` has by storage number."""
+        if not isinstance(meta, TensorMeta):
+            return meta
+        if "zerotensor" in meta.flags:
+            return torch_internals.zerotensor(meta.shape, getattr(torch, meta.dtype), meta.device)
+        grown = self._grows(meta)
+        memory = bases[meta.storage] if grown else replay.typed(bases[meta.storage].detach(), meta)
+        built = torch.as_strided(memory, meta.shape, meta.stride, meta.offset)
+        if "conj" in meta.flags:
+            built = built.conj()
+        if "neg" in meta.flags:
+            built = torch_internals.neg_view(built)
+        if "parameter" in meta.flags:
+            return torch.nn.Parameter(built, requires_grad=meta.requires_grad)
+        return built if grown else built.requires_grad_(meta.requires_grad)
 
     def case(self, root: Path, prelude: str = "") -> Case:
         """The case, its storages written to the store. Raises OSError."""
@@ -50,30 +74,21 @@ class Snapshot:
                 continue
             value = replay.recorded(self.storages[meta.storage], meta, root, shared=users[meta.storage] > 1)
             inputs.append(Input(param.name, meta, value, dims))
-        return Case(Program(self.converted.graph, "dynamo", prelude), tuple(inputs), self.settings)
+        return Case(Program(self.converted.graph, "dynamo", prelude), tuple(inputs), self._case_settings(inputs))
+
+    def _case_settings(self, inputs: Sequence[Input | ScalarInput]) -> Settings:
+        """The settings, and the config without which a compiler takes an int for a constant the first time it sees it."""
+        names = [item.name for item in inputs if isinstance(item, ScalarInput) and item.dynamic]
+        if not names or self.settings.dynamic:
+            return self.settings
+        sources = torch_internals.dynamic_numbers(names)
+        return dataclasses.replace(self.settings, config=(*self.settings.config, *sources))
 
 
 def _fresh(users: dict[int, int]) -> int:
     number = max(users, default=-1) + 1
     users[number] = 1
     return number
-
-
-def _rebuild(meta: TensorMeta, bases: Mapping[int, torch.Tensor]) -> torch.Tensor:
-    if "zerotensor" in meta.flags:
-        return torch_internals.zerotensor(meta.shape, getattr(torch, meta.dtype), meta.device)
-    base = bases[meta.storage]
-    dtype = getattr(torch, meta.dtype)
-    typed = base if base.dtype == dtype else base.view(dtype)
-    built = torch.as_strided(typed, meta.shape, meta.stride, meta.offset)
-    if "conj" in meta.flags:
-        built = built.conj()
-    if "neg" in meta.flags:
-        built = torch_internals.neg_view(built)
-    if "parameter" in meta.flags:
-        return torch.nn.Parameter(built, requires_grad=meta.requires_grad)
-    built = built.requires_grad_() if meta.requires_grad else built
-    return built.clone() if "nonleaf" in meta.flags else built
 
 
 def take(converted: Converted, args: Sequence[Any], settings: Settings) -> Snapshot:
@@ -84,8 +99,8 @@ def take(converted: Converted, args: Sequence[Any], settings: Settings) -> Snaps
     with torch.no_grad(), torch_internals.NoDispatch():
         for param in converted.params:
             value = param.constant if param.source is None else args[param.source]
-            if not isinstance(value, torch.Tensor):
-                metas.append(torch_internals.hint(value))
+            if param.is_scalar or not isinstance(value, torch.Tensor):
+                metas.append(value.item() if isinstance(value, torch.Tensor) else torch_internals.hint(value))
                 continue
             meta = _describe(value, numbers, param.name)
             metas.append(meta)
