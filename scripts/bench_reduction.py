@@ -243,7 +243,7 @@ def facts(limit: float) -> list[str]:
         f"{datetime.date.today()}; {here['cpu']}, {here['cpus']} CPUs; {here['system']}; Python {here['python']}; torch {here['torch']}",
         f"{limit:.0f} s for each tool on each case; caches empty at the start; other work may share the machine",
         "right: ended with a repro where there is a bug, without one where there is none; alone: the repro fails when copied to an "
-        "empty folder; ops: calls of the graph that the tool starts from (Dynamo's or ATen's) and of its repro; lines: all of repro.py",
+        "empty folder; ops: calls of the graph that the tool starts from (Dynamo's or ATen's) and of its repro; lines: all of repro.py; without a repro, both are those of the last checkpoint, where there is one",
     ]
 
 

@@ -155,5 +155,7 @@ def document(rows: Sequence[Row], facts: Sequence[str]) -> str:
     parts += [table(HEADER, map(cells, rows)), summary(rows)]
     if ratios := asked_ratios(rows):
         parts.append("\n".join(f"- {line}" for line in ratios))
-    parts += ["## Where minify loses", "\n".join(f"- {line}" for line in losses(rows)) or "Nowhere in these rows."]
+    sides = {row.variant == OURS for row in rows}
+    none = "Nowhere in these rows." if len(sides) == 2 else "Only one side was run: nothing is compared."
+    parts += ["## Where minify loses", "\n".join(f"- {line}" for line in losses(rows)) or none]
     return "\n\n".join(parts) + "\n"

@@ -245,6 +245,10 @@ def test_the_document_has_each_row_the_medians_and_the_losses() -> None:
     assert text.endswith("## Where minify loses\n\nNowhere in these rows.\n")
 
 
+def test_rows_of_one_side_compare_nothing() -> None:
+    assert "Only one side was run" in bench_table.document([row(), row(case="b")], [])
+
+
 def test_rows_are_kept_for_the_next_run_on_the_same_machine_only(tmp_path: Path) -> None:
     path = tmp_path / "rows.json"
     bench_reduction.save_rows(path, [row()], 300.0)
