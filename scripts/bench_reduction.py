@@ -242,8 +242,10 @@ def facts(limit: float) -> list[str]:
     return [
         f"{datetime.date.today()}; {here['cpu']}, {here['cpus']} CPUs; {here['system']}; Python {here['python']}; torch {here['torch']}",
         f"{limit:.0f} s for each tool on each case; caches empty at the start; other work may share the machine",
-        "right: ended with a repro where there is a bug, without one where there is none; alone: the repro fails when copied to an "
-        "empty folder; ops: calls of the graph that the tool starts from (Dynamo's or ATen's) and of its repro; lines: all of repro.py; without a repro, both are those of the last checkpoint, where there is one",
+        "right: ended with a repro where there is a bug, without one where there is none",
+        "ops: calls of the graph that the tool starts from (Dynamo's or ATen's) and of its repro; lines: all of repro.py; "
+        "where a run did not end with a repro, those of its last checkpoint, and ≥ is the least number of its queries",
+        "alone: the repro shows the failure when copied to an empty folder",
     ]
 
 
