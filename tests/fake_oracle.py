@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from minify.case import Case, digest
 from minify.errors import Stopped
-from minify.verdict import Observation, Outcome, Signature, Verdict
+from minify.verdict import Observation, Outcome, Signature, Verdict, classify
 
 Graph = tuple[tuple[int, ...], ...]
 
@@ -146,14 +146,15 @@ def hidden_items(graph: Graph, count: int, *, adjacent: bool, rng: random.Random
 
 @dataclasses.dataclass
 class FakeOracle:
-    """An oracle whose truth is `predicate`: True means FAILS, False PASSES, and an `Outcome` is given as it is.
+    """An oracle whose truth is `predicate`: True means FAILS, False PASSES, an `Outcome` is given as it is, and an
+    `Observation` is classified as a worker's would be.
 
     `judge_in_order` answers in order and lazily, computing `width` verdicts ahead. `queries` counts consumed verdicts
     that were not in the cache, `cache_hits` those that were, `computed` all calls of the predicate; `asked` lists the
     cases behind `queries`. With `caching` off every question is a query. After `stop_after` queries the next raises
     `Stopped`."""
 
-    predicate: Callable[[Case], bool | Outcome]
+    predicate: Callable[[Case], bool | Outcome | Observation]
     width: int = 1
     caching: bool = True
     stop_after: int | None = None
@@ -197,8 +198,10 @@ class FakeOracle:
         return verdict
 
 
-def fake_verdict(answer: bool | Outcome, wanted: Signature) -> Verdict:
+def fake_verdict(answer: bool | Outcome | Observation, wanted: Signature) -> Verdict:
     """The verdict that an answer stands for; a slipped case shows some other failure."""
+    if isinstance(answer, Observation):
+        return classify(answer, wanted)
     if isinstance(answer, bool):
         answer = Outcome.FAILS if answer else Outcome.PASSES
     other = dataclasses.replace(wanted, name=f"not {wanted.name}")

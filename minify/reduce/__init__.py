@@ -30,17 +30,19 @@ class Reduction:
 
 def reduce(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> Reduction:
     """Shrink the session's case. `record(case)` returns it with derived values recorded. Never raises Stopped."""
+    before, stopped_by = session.oracle.queries, ""
     searched = 0
     try:
-        before = session.oracle.queries
-        cut_down(session)
-        searched = session.oracle.queries - before
+        try:
+            cut_down(session)
+        finally:
+            searched = session.oracle.queries - before
         _record(session, record)
         while _round(session, passes, record):
             pass
     except Stopped as stop:
-        return Reduction(session.best, False, stop.reason, searched)
-    return Reduction(session.best, True, "", searched)
+        stopped_by = stop.reason
+    return Reduction(session.best, not stopped_by, stopped_by, searched)
 
 
 def _round(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> bool:
@@ -65,7 +67,8 @@ def _alternatives(session: Session, edit: Pass) -> bool:
     changed = False
     while True:
         case = session.best
-        builds = [lambda site=site, case=case: edit.rewrite(case, (site,)) for site in edit.find(case)]
+        sites = session.trusting(edit.name, lambda case=case: edit.find(case))  # type: ignore[misc]
+        builds = [lambda site=site, case=case: edit.rewrite(case, (site,)) for site in sites]
         if session.first(edit.name, builds) is None:
             return changed
         changed = True
@@ -74,26 +77,24 @@ def _alternatives(session: Session, edit: Pass) -> bool:
 def _additive(session: Session, edit: Pass) -> bool:
     """All sites together, then halves, then singles."""
     case = session.best
-    sites = edit.find(case)
-    if not sites:
-        return False
-    return bool(sweep_sites(sites, _Sites(session, edit, case)))
+    sites = session.trusting(edit.name, lambda: edit.find(case))
+    return bool(sweep_sites(sites, _Sites(session, edit, case, sites)))
 
 
 class _Sites:
     """Answers the sweep: does the case with just these sites edited still fail?"""
 
-    def __init__(self, session: Session, edit: Pass, case: Case) -> None:
+    def __init__(self, session: Session, edit: Pass, case: Case, sites: Sequence[Site]) -> None:
         self._session = session
         self._edit = edit
         self._case = case
+        self._order = {site: position for position, site in enumerate(sites)}
 
     def __call__(self, kept: frozenset[Site]) -> bool:
         return self.first([kept]) is not None
 
     def first(self, candidates: Sequence[frozenset[Site]]) -> int | None:
-        order = {site: position for position, site in enumerate(self._edit.find(self._case))}
-        chosen = [tuple(sorted(sites, key=order.__getitem__)) for sites in candidates]
+        chosen = [tuple(sorted(sites, key=self._order.__getitem__)) for sites in candidates]
         builds = [lambda sites=sites: self._edit.rewrite(self._case, sites) for sites in chosen]
         found = self._session.first(self._edit.name, builds)
         return None if found is None else found[0]

@@ -23,16 +23,14 @@ def cut_down(session: Session) -> None:
     hints = _screen(session, case, names, base) if session.signature.kind == "accuracy" else ()
     linked = neighbours(case)
     order = ("sinks", "all_used") if session.signature.kind == "crash" else ("all_used", "sinks")
-    remaining: Sequence[str] = names
+    remaining = names
     for consumers in order:
-        subset = [name for name in remaining if name in set(op_names(session.best))] if remaining is not names else names
-        if len(subset) < 2:
-            break
         tester = _Subsets(session, case, base, consumers)
-        if remaining is not names and not tester(frozenset(subset)):
+        if len(remaining) < 2 or (remaining is not names and not tester(frozenset(remaining))):
             break
-        localise(subset, tester, neighbours=lambda name: linked.get(name, ()), suspects=hints)
-        remaining, hints = op_names(session.best), ()
+        localise(remaining, tester, neighbours=lambda name: linked.get(name, ()), suspects=hints)
+        left = set(op_names(session.best))
+        remaining, hints = tuple(name for name in names if name in left), ()
 
 
 class _Subsets:

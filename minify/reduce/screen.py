@@ -13,27 +13,25 @@ from minify.case import Arg, Case, Graph, Input, Op, Program, Ref, ScalarInput, 
 from minify.errors import InvalidCandidate
 from minify.passes.cut_ops import keep
 from minify.passes.effects import written
-from minify.verdict import Divergence, Signature, VALUE_KINDS
+from minify.verdict import VALUE_KINDS, Divergence, Signature
 
 MOST_OPS = 400
 MOST_BYTES = 1 << 30  # of inputs in one query; the reference holds twice as much beside it
+BLOCK = 24
 _SUFFIX = "__alone"
 
 
 def chunks(case: Case, names: Iterable[str], base: str) -> Iterator[Case]:
     """Screens that together cover `names`, each bounded in ops and in bytes of input. Ops that write to memory, or that
     cannot stand alone, are left out."""
-    parts: list[Case] = []
+    parts: dict[str, Case] = {}
     taken: dict[str, Input | ScalarInput] = {}
-    for name in names:
-        part = _alone(case, name, base)
-        if part is None:
-            continue
+    for name, part in _each_alone(case, tuple(names), base):
         fresh = {item.name: item for item in part.inputs if item.name not in taken}
         if parts and (len(parts) >= MOST_OPS or _bytes([*taken.values(), *fresh.values()]) > MOST_BYTES):
             yield _joined(case, parts, taken)
-            parts, taken, fresh = [], {}, {item.name: item for item in part.inputs}
-        parts.append(part)
+            parts, taken, fresh = {}, {}, {item.name: item for item in part.inputs}
+        parts[name] = part
         taken |= fresh
     if parts:
         yield _joined(case, parts, taken)
@@ -51,6 +49,21 @@ def suspects(divergences: Iterable[Divergence], signature: Signature, names: Ite
     return tuple(sorted(found, key=lambda name: -found[name]))
 
 
+def _each_alone(case: Case, names: tuple[str, ...], base: str) -> Iterator[tuple[str, Case]]:
+    """Each op that can stand alone. Blocks are cut out first, and the ops out of these: to cut takes time in proportion
+    to the program that is cut from."""
+    for start in range(0, len(names), BLOCK):
+        block = names[start : start + BLOCK]
+        try:
+            source = keep(case, frozenset(block), base, "all_used")
+        except InvalidCandidate:
+            source = case
+        for name in block:
+            part = _alone(source, name, base)
+            if part is not None:
+                yield name, part
+
+
 def _alone(case: Case, name: str, base: str) -> Case | None:
     try:
         part = keep(case, frozenset([name]), base, "all_used")
@@ -66,21 +79,24 @@ def _bytes(items: Iterable[Input | ScalarInput]) -> int:
     return sum(numel(item.meta.shape) * 8 for item in items if isinstance(item, Input))
 
 
-def _joined(case: Case, parts: list[Case], inputs: dict[str, Input | ScalarInput]) -> Case:
+def _joined(case: Case, parts: dict[str, Case], inputs: dict[str, Input | ScalarInput]) -> Case:
     """One case of all parts: their inputs shared by name, their results renamed so that none meets an input's name."""
     ops: list[Op] = []
     outputs: list[Arg] = []
-    for part in parts:
-        owner = next(op.name for op in part.graph.ops if op.name in {o.name for o in case.graph.ops})
+    for owner, part in parts.items():
         renamed = {op.name: f"{op.name}__of__{owner}{_SUFFIX}" for op in part.graph.ops}
 
         def rename(arg: Arg, renamed: dict[str, str] = renamed) -> Arg:
             return Ref(renamed.get(arg.name, arg.name)) if isinstance(arg, Ref) else arg
 
         ops += [dataclasses.replace(rewrite_op(op, rename), name=renamed[op.name]) for op in part.graph.ops]
-        outputs += [rename(output) for output in part.graph.outputs if isinstance(output, Ref) and output.name in renamed]
+        outputs += [
+            rename(output) for output in part.graph.outputs if isinstance(output, Ref) and output.name in renamed
+        ]
     placed = tuple(
-        dataclasses.replace(item, meta=dataclasses.replace(item.meta, storage=number)) if isinstance(item, Input) else item
+        dataclasses.replace(item, meta=dataclasses.replace(item.meta, storage=number))
+        if isinstance(item, Input)
+        else item
         for number, item in enumerate(inputs.values())
     )
     graph = Graph(tuple(item.name for item in placed), tuple(ops), tuple(outputs))

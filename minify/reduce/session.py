@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from minify import case as cases
 from minify.case import Case, Derived, Op, ValueMeta
@@ -20,6 +21,7 @@ from minify.passes.wellformed import well_formed
 from minify.verdict import Observation, Outcome, Signature, Verdict
 
 Build = Callable[[], Case]
+T = TypeVar("T")
 
 
 @dataclasses.dataclass
@@ -32,6 +34,15 @@ class Count:
     slipped: int = 0
     timed_out: int = 0
     seconds: float = 0.0
+
+
+@dataclasses.dataclass
+class _Offered:
+    """Candidates given to the oracle so far, with their positions among the `built`, and the bug that ended them."""
+
+    candidates: list[tuple[int, Case]] = dataclasses.field(default_factory=list)
+    built: int = 0
+    bug: PassBug | None = None
 
 
 class Session:
@@ -67,17 +78,21 @@ class Session:
         `smaller` False a candidate may be asked that is no smaller than the best; it is then not accepted."""
         count = self.counts.setdefault(name, Count())
         self.working_on = name
-        started = time.monotonic()
-        positions: list[tuple[int, Case]] = []
+        started, offered, looked = time.monotonic(), _Offered(), 0
         try:
-            verdicts = self.oracle.judge_in_order(self._candidates(builds, positions, count, smaller), self.signature)
+            verdicts = self.oracle.judge_in_order(self._candidates(builds, offered, smaller), self.signature)
             for turn, verdict in enumerate(verdicts):
-                position, case = positions[turn]
+                position, case = offered.candidates[turn]
+                count.invalid += position - looked
+                looked = position + 1
                 self._note(count, verdict, case)
                 if verdict.fails:
                     if cases.size(case) < cases.size(self.best):
                         self._accept(count, case, verdict, name)
                     return position, verdict
+            count.invalid += offered.built - looked
+            if offered.bug is not None:
+                raise offered.bug from offered.bug.__cause__
             return None
         finally:
             count.seconds += time.monotonic() - started
@@ -104,30 +119,39 @@ class Session:
         self._save_base(self.best)
         return cases.digest(self.best)
 
-    def _candidates(
-        self, builds: Iterable[Build], positions: list[tuple[int, Case]], count: Count, smaller: bool
-    ) -> Iterator[Case]:
+    def trusting(self, name: str, action: Callable[[], T]) -> T:
+        """What `action` of the pass `name` returns. Raises PassBug, with the best case saved, for all it raises but
+        InvalidCandidate."""
+        try:
+            return action()
+        except InvalidCandidate:
+            raise
+        except Exception as error:
+            path = self._folder / "pass-bug.case"
+            cases.save(self.best, path)
+            text = f"pass {name!r} raised {type(error).__name__}: {error}"
+            raise PassBug(text, f"please report it with {path}") from error
+
+    def _candidates(self, builds: Iterable[Build], offered: _Offered, smaller: bool) -> Iterator[Case]:
+        """The cases worth asking. A bug ends them, and is raised only once all before it were answered, so that looking
+        ahead never meets a bug that asking one by one would not."""
         limit = cases.size(self.best)
         for position, build in enumerate(builds):
             try:
-                case = build()
+                case = self.trusting(self.working_on, build)
             except InvalidCandidate:
-                count.invalid += 1
+                offered.built += 1
                 continue
-            except Exception as error:
-                raise self._pass_bug(error) from error
+            except PassBug as bug:
+                offered.bug = bug
+                return
+            offered.built += 1
             if not well_formed(case) or (smaller and cases.size(case) >= limit):
-                count.invalid += 1
                 continue
             if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(case)):
                 self._save_base(self.best)
-            positions.append((position, case))
+            offered.candidates.append((position, case))
             yield case
-
-    def _pass_bug(self, error: Exception) -> PassBug:
-        path = self._folder / "pass-bug.case"
-        cases.save(self.best, path)
-        return PassBug(f"pass {self.working_on!r} raised {type(error).__name__}: {error}", f"please report it with {path}")
 
     def _note(self, count: Count, verdict: Verdict, case: Case) -> None:
         count.tried += verdict.outcome is not Outcome.INVALID

@@ -1,0 +1,335 @@
+"""A reduction from start to end against oracles that run nothing: how small, how many questions, what is kept and when."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minify import case as cases
+from minify.case import Case, Derived, Ref, tensor_inputs
+from minify.errors import InvalidCandidate, PassBug
+from minify.passes import PASSES, Pass
+from minify.reduce import Session
+from minify.reduce.screen import chunks, suspects
+from minify.verdict import Divergence, Observation, Outcome, Signature
+from tests.cases import build, op, tensor
+from tests.fake_oracle import FakeOracle
+from tests.reducing import (
+    RAISES,
+    WRONG_VALUE,
+    is_screen,
+    line,
+    needs,
+    needs_targets,
+    run_reduction,
+    smaller_by_one_site,
+    tree_sum,
+    unscreened,
+)
+
+CULPRIT = 337
+
+
+# --- how small, in how many questions ---------------------------------------------------------------------------------
+
+
+def test_a_chain_between_two_ops_that_matter_goes_altogether(tmp_path: Path) -> None:
+    case = line("torch.exp", *["torch.neg"] * 50, "torch.relu")
+    run = run_reduction(case, unscreened(needs_targets("torch.exp", "torch.relu")), tmp_path)
+    assert sorted(run.targets) == ["torch.exp", "torch.relu"]
+    assert run.reduction.one_minimal and run.oracle.queries < 60
+
+
+def test_two_ops_that_matter_only_while_connected_end_up_side_by_side(tmp_path: Path) -> None:
+    def connected(case: Case) -> bool:
+        from_exp: set[str] = set()
+        for call in case.graph.ops:
+            reads = set(cases.op_refs(call)) & from_exp
+            if call.target == "torch.relu" and reads:
+                return True
+            if call.target == "torch.exp" or reads:
+                from_exp.add(call.name)
+        return False
+
+    case = line("torch.exp", *["torch.neg"] * 15, "torch.relu")
+    run = run_reduction(case, unscreened(connected), tmp_path)
+    assert run.targets == ["torch.exp", "torch.relu"]
+
+
+def test_two_of_the_ops_under_a_wide_sum_are_left_with_little_else(tmp_path: Path) -> None:
+    run = run_reduction(tree_sum(64), unscreened(needs("leaf5", "leaf50")), tmp_path)
+    assert len(run.targets) <= 4 and run.reduction.one_minimal
+    assert {"leaf5", "leaf50"} <= {call.name for call in run.reduction.case.graph.ops}
+
+
+def test_one_culprit_among_500_ops_takes_few_questions_without_a_screen(tmp_path: Path) -> None:
+    run = run_reduction(line(*["torch.neg"] * 500), needs(f"n{CULPRIT}"), tmp_path, signature=RAISES)
+    assert [call.name for call in run.reduction.case.graph.ops] == [f"n{CULPRIT}"]
+    print(f"500 ops: {run.reduction.search_queries} questions for the ops, {run.oracle.queries} in all")
+    assert run.oracle.queries <= 15
+
+
+# --- the screen -------------------------------------------------------------------------------------------------------
+
+
+def blaming(names: tuple[str, ...], rule: Callable[[Case], bool]) -> Callable[[Case], bool | Observation]:
+    """`rule`, with screens on which the results of `names` are wrong."""
+
+    def answer(case: Case) -> bool | Observation:
+        if not is_screen(case):
+            return rule(case)
+        rows = [
+            name
+            for name in (str(getattr(out, "name", "")) for out in case.graph.outputs)
+            if name.split("__of__")[0] in names
+        ]
+        return Observation(
+            "compare", divergences=tuple(Divergence(f"output:{row}", "value", excess=9.0) for row in rows)
+        )
+
+    return answer
+
+
+def test_a_screen_that_names_the_culprit_saves_nearly_all_questions(tmp_path: Path) -> None:
+    name = f"n{CULPRIT}"
+    run = run_reduction(line(*["torch.neg"] * 500), blaming((name,), needs(name)), tmp_path)
+    assert [call.name for call in run.reduction.case.graph.ops] == [name]
+    assert run.reduction.search_queries <= 3
+
+
+def test_a_screen_that_names_the_wrong_op_costs_little_and_spoils_nothing(tmp_path: Path) -> None:
+    case, rule = line(*["torch.neg"] * 60), needs("n40")
+    without = run_reduction(case, unscreened(rule), tmp_path / "without")
+    misled = run_reduction(case, blaming(("n10", "n55"), rule), tmp_path / "misled")
+    assert cases.digest(misled.reduction.case) == cases.digest(without.reduction.case)
+    assert misled.reduction.search_queries <= without.reduction.search_queries + 3
+
+
+def test_a_screen_goes_on_to_the_next_part_until_one_names_an_op(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("minify.reduce.screen.MOST_OPS", 10)
+    run = run_reduction(line(*["torch.neg"] * 40), blaming(("n25",), needs("n25")), tmp_path)
+    assert [is_screen(case) for case in run.oracle.asked[:4]] == [True, True, True, False]
+    assert [call.name for call in run.reduction.case.graph.ops] == ["n25"]
+
+
+def test_a_crash_is_searched_without_a_screen(tmp_path: Path) -> None:
+    run = run_reduction(line(*["torch.neg"] * 40), needs("n25"), tmp_path, signature=RAISES)
+    assert not any(is_screen(case) for case in run.oracle.asked)
+
+
+def test_a_screen_holds_every_op_once_fed_by_values_of_the_whole_program() -> None:
+    case = line(*["torch.neg"] * 60)
+    (screen,) = chunks(case, [call.name for call in case.graph.ops], "base")
+    assert len(screen.graph.ops) == len(screen.graph.outputs) == 60
+    derived = {item.value for item in tensor_inputs(screen)} - {case.inputs[0].value}
+    assert derived == {Derived("base", f"n{place}") for place in range(59)}
+
+
+def test_a_screen_blames_an_op_for_its_own_result_though_it_also_reads_a_shape() -> None:
+    rows = op("rows", ".size", Ref("x"), 0, meta=cases.ScalarMeta(4))
+    case = build(["x"], [rows, op("flat", ".view", Ref("x"), Ref("rows"), -1, meta=tensor((4, 8)))], ["flat"])
+    (screen,) = chunks(case, ["flat"], "base")
+    wrong = [Divergence(f"output:{getattr(out, 'name', '')}", "value") for out in screen.graph.outputs]
+    assert suspects(wrong, WRONG_VALUE, ["flat"]) == ("flat",)
+
+
+def test_suspects_come_worst_first_and_only_for_the_kind_of_failure_asked_for() -> None:
+    rows = [
+        Divergence("output:a__of__a__alone", "value", excess=2.0),
+        Divergence("output:b__of__b__alone", "nonfinite", excess=7.0),
+        Divergence("output:c__of__c__alone", "stride", excess=9.0),
+        Divergence("output:stranger__of__stranger__alone", "value", excess=9.0),
+    ]
+    assert suspects(rows, WRONG_VALUE, "abc") == ("b", "a")
+    assert suspects(rows, Signature("accuracy", "metadata", "stride"), "abc") == ("c",)
+
+
+# --- promises about the result ----------------------------------------------------------------------------------------
+
+RULES: dict[str, tuple[Case, Callable[[Case], bool]]] = {
+    "one op": (line(*["torch.neg"] * 12), needs("n7")),
+    "two far apart": (line("torch.exp", *["torch.neg"] * 10, "torch.relu"), needs("n0", "n11")),
+    "a sum": (tree_sum(8), needs("leaf1", "leaf6")),
+    "a size": (line(*["torch.neg"] * 6), lambda case: needs("n3")(case) and cases.element_count(case) >= 8),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_no_single_site_of_any_pass_can_be_edited_any_more(tmp_path: Path, rule: str) -> None:
+    case, fails = RULES[rule]
+    run = run_reduction(case, unscreened(fails), tmp_path)
+    assert fails(run.reduction.case) and cases.size(run.reduction.case) < cases.size(case)
+    assert smaller_by_one_site(run.reduction.case, fails) == []
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_looking_ahead_and_forgetting_answers_change_nothing(tmp_path: Path, rule: str) -> None:
+    case, fails = RULES[rule]
+    seen = []
+    for number, (width, caching) in enumerate([(1, True), (8, True), (1, False), (8, False)]):
+        run = run_reduction(case, unscreened(fails), tmp_path / str(number), width=width, caching=caching)
+        counts = {name: (count.accepted, count.invalid) for name, count in run.session.counts.items()}
+        seen.append((cases.digest(run.reduction.case), [row["digest"] for row in run.journal], counts))
+    assert all(other == seen[0] for other in seen)
+
+
+def test_sizes_along_the_journal_only_go_down(tmp_path: Path) -> None:
+    run = run_reduction(tree_sum(16), unscreened(needs("leaf3", "leaf9")), tmp_path)
+    sizes = [tuple(row["size"]) for row in run.journal if row["pass"] != "recorded"]
+    assert len(sizes) > 3 and all(later < earlier for earlier, later in itertools.pairwise(sizes))
+    everything = [tuple(row["size"]) for row in run.journal]
+    assert everything == sorted(everything, reverse=True)
+
+
+def test_a_candidate_that_is_no_smaller_is_not_asked(tmp_path: Path) -> None:
+    def grown(case: Case, sites: tuple[object, ...]) -> Case:
+        more = [*case.graph.ops, *(op(f"more{len(case.graph.ops)}", "torch.neg", Ref("x")) for _ in sites)]
+        return build(list(case.inputs), more, ["n0"])
+
+    larger = Pass("larger", lambda case: ((0,),), grown)
+    run = run_reduction(line("torch.neg"), lambda case: True, tmp_path, passes=[larger])
+    assert run.oracle.queries == 0 and run.session.counts["larger"].invalid == 1
+
+
+# --- slipping, bugs, stops --------------------------------------------------------------------------------------------
+
+
+def test_what_fails_otherwise_is_never_accepted_and_its_smallest_case_is_kept(tmp_path: Path) -> None:
+    def answer(case: Case) -> bool | Outcome:
+        if is_screen(case):
+            return False
+        if needs("n2", "n8")(case):
+            return True
+        return Outcome.SLIPPED if needs("n8")(case) else False
+
+    run = run_reduction(line(*["torch.neg"] * 10), answer, tmp_path)
+    assert needs("n2", "n8")(run.reduction.case)
+    slipped = [case for case in run.oracle.asked if answer(case) is Outcome.SLIPPED]
+    ((signature, kept),) = run.session.slipped.items()
+    assert signature != WRONG_VALUE
+    assert cases.size(kept) == min(map(cases.size, slipped)) and len({cases.size(case) for case in slipped}) > 1
+    assert not {cases.digest(case) for case in slipped} & {row["digest"] for row in run.journal}
+    assert sum(count.slipped for count in run.session.counts.values()) >= len(slipped)
+
+
+def raising(case: Case, sites: tuple[object, ...] = ()) -> Case:
+    raise KeyError("no such value")
+
+
+@pytest.mark.parametrize("alternatives", [True, False])
+@pytest.mark.parametrize("broken", ["find", "rewrite"])
+def test_a_pass_that_raises_is_a_bug_with_the_case_on_disk(tmp_path: Path, broken: str, alternatives: bool) -> None:
+    case = line("torch.neg")
+    find: Callable[[Case], Any] = raising if broken == "find" else lambda case: ((0,),)
+    bad = Pass("bad", find, raising, alternatives)
+    with pytest.raises(PassBug, match=r"'bad' raised KeyError.*pass-bug\.case"):
+        run_reduction(case, lambda case: True, tmp_path, passes=[bad])
+    assert cases.load(tmp_path / "pass-bug.case") == case
+
+
+@pytest.mark.parametrize("width", [1, 8])
+def test_a_bug_further_on_is_met_only_when_all_before_it_were_answered(tmp_path: Path, width: int) -> None:
+    oracle = FakeOracle(lambda case: True, width=width)
+    session = Session(
+        line("torch.neg", "torch.exp"), Observation("done"), WRONG_VALUE, oracle, tmp_path, lambda base: None
+    )
+    found = session.first("two", [lambda: line("torch.neg"), lambda: raising(session.best)])
+    assert found is not None and found[0] == 0
+    with pytest.raises(PassBug):
+        session.first("two", [lambda: raising(session.best)])
+
+
+def test_candidates_that_make_no_sense_cost_nothing_and_are_counted(tmp_path: Path) -> None:
+    def senseless() -> Case:
+        raise InvalidCandidate("no")
+
+    def dangling() -> Case:
+        return build(["x"], [op("a", "torch.neg", Ref("nobody"))], ["a"])
+
+    oracle = FakeOracle(lambda case: case.graph.ops[0].target == "torch.exp", width=4)
+    session = Session(
+        line("torch.neg", "torch.exp"), Observation("done"), WRONG_VALUE, oracle, tmp_path, lambda base: None
+    )
+    builds = [senseless, lambda: line("torch.neg"), dangling, lambda: line("torch.exp"), senseless]
+    found = session.first("mixed", builds)
+    assert found is not None and found[0] == 3
+    count = session.counts["mixed"]
+    assert (count.tried, count.accepted, count.invalid, oracle.queries) == (2, 1, 2, 2)
+
+
+STOP_CASE, STOP_RULE = (
+    line("torch.exp", *["torch.neg"] * 12, "torch.relu"),
+    unscreened(needs_targets("torch.exp", "torch.relu")),
+)
+
+
+@pytest.mark.parametrize("after", [0, 1, 2, 3, 5, 8, 13])
+@pytest.mark.parametrize("width", [1, 8])
+def test_a_stop_at_any_question_leaves_the_best_so_far_in_hand_and_on_disk(
+    tmp_path: Path, after: int, width: int
+) -> None:
+    run = run_reduction(STOP_CASE, STOP_RULE, tmp_path, stop_after=after, width=width)
+    assert run.reduction.stopped_by == "out of questions" and not run.reduction.one_minimal
+    assert run.oracle.queries == after and run.reduction.search_queries <= after
+    failing = [case for case in [STOP_CASE, *run.oracle.asked] if STOP_RULE(case)]
+    assert cases.size(run.reduction.case) == min(map(cases.size, failing))
+    assert STOP_RULE(run.reduction.case)
+    saved = [cases.digest(cases.load(path)) for path in run.on_disk()]
+    assert saved == [row["digest"] for row in run.journal]
+    assert cases.digest(run.reduction.case) == (saved[-1] if saved else cases.digest(STOP_CASE))
+
+
+def test_a_finished_reduction_leaves_its_result_as_the_last_case_on_disk(tmp_path: Path) -> None:
+    run = run_reduction(STOP_CASE, STOP_RULE, tmp_path)
+    assert cases.load(run.on_disk()[-1]) == run.reduction.case
+    assert not any(isinstance(item.value, Derived) for item in tensor_inputs(run.reduction.case))
+
+
+def test_passes_see_the_values_that_the_last_accepted_run_had(tmp_path: Path) -> None:
+    small = tensor((2,), "float64")
+    seen = []
+
+    def answer(case: Case) -> bool | Observation:
+        rows = (Divergence("output:n0", "value"),)
+        return Observation("compare", divergences=rows, trace=tuple((call.name, small) for call in case.graph.ops))
+
+    def find(case: Case) -> tuple[tuple[object, ...], ...]:
+        seen.append([call.meta for call in case.graph.ops])
+        return ()
+
+    first = Pass("first", PASSES[2].find, PASSES[2].rewrite)
+    run = run_reduction(
+        line("torch.neg", "torch.exp"),
+        answer,
+        tmp_path,
+        signature=WRONG_VALUE,
+        passes=[first, Pass("see", find, raising)],
+    )
+    assert [metas for metas in seen if metas != [small]] == []
+    assert run.session.observation.trace and run.targets in (["torch.neg"], ["torch.exp"])
+
+
+def test_the_first_observation_annotates_the_case_it_belongs_to(tmp_path: Path) -> None:
+    known = tensor((3, 3))
+    observation = Observation("compare", trace=(("n1", known), ("nobody", known)))
+    case = line("torch.neg", "torch.exp")
+    session = Session(case, observation, WRONG_VALUE, FakeOracle(lambda case: True), tmp_path, lambda base: None)
+    assert [call.meta for call in session.best.graph.ops] == [case.graph.ops[0].meta, known]
+    assert cases.digest(session.best) == cases.digest(case)
+
+
+def test_asking_accepts_nothing_and_malformed_cases_are_not_asked(tmp_path: Path) -> None:
+    oracle = FakeOracle(lambda case: True)
+    case = line("torch.neg", "torch.exp")
+    session = Session(case, Observation("done"), WRONG_VALUE, oracle, tmp_path, lambda base: None)
+    verdict = session.ask("screen", line("torch.neg"))
+    assert verdict is not None and verdict.fails and session.best == case
+    broken = dataclasses.replace(case, inputs=())
+    assert session.ask("screen", broken) is None and oracle.queries == 1
