@@ -39,26 +39,24 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
 
     Raises NoFailure (drift, ill-conditioned, eager's own failure) and Unstable (not reproduced)."""
     accuracy = oracle.manner.check == "accuracy"
-    observation = oracle.observe(case, noise=NOISE if accuracy else 0)
+    seen = oracle.observe_runs(case, range(RUNS), noise=NOISE if accuracy else 0)
+    observation = seen[0]
     if observation.invalid:
         _explain_invalid(observation, accuracy)
-    signature = accuracy_signature(observation.divergences) if accuracy else observation.crash
-    seen = [observation]
+    signature = _signature(observation, accuracy)
     if signature is None:
-        seen += [oracle.observe(case, run=run) for run in range(1, MORE_RUNS if suspect.certain else RUNS)]
+        if suspect.certain:
+            seen += oracle.observe_runs(case, range(RUNS, MORE_RUNS))
         found = next((o for o in seen if _signature(o, accuracy)), None)
         if found is None:
             _explain_absence(seen, suspect, accuracy)
         assert found is not None
         _refuse_ill_conditioned(seen, observation, accuracy)
         observation, signature = found, _signature(found, accuracy)
-    else:
-        seen += [oracle.observe(case, run=run) for run in range(1, RUNS)]
     assert signature is not None
+    if any(not matches(o, signature) for o in seen) and len(seen) < MORE_RUNS:
+        seen += oracle.observe_runs(case, range(len(seen), MORE_RUNS))
     failed = sum(matches(o, signature) for o in seen)
-    if failed < len(seen):
-        seen += [oracle.observe(case, run=run) for run in range(len(seen), MORE_RUNS)]
-        failed = sum(matches(o, signature) for o in seen)
     if accuracy:
         _refuse_rounding(case, signature, oracle)
     oracle.rate = failed / len(seen)
@@ -74,7 +72,10 @@ def _signature(observation: Observation, accuracy: bool) -> Signature | None:
 def _explain_invalid(observation: Observation, accuracy: bool) -> None:
     if "eager" in observation.invalid:
         raise NoFailure(f"eager itself fails: {observation.invalid}", "this is not a compiler bug")
-    raise Unstable(f"the captured region cannot be replayed outside the script: {observation.invalid}", "please report it with the run folder")
+    raise Unstable(
+        f"the captured region cannot be replayed outside the script: {observation.invalid}",
+        "please report it with the run folder",
+    )
 
 
 def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) -> None:
@@ -84,6 +85,9 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
     drift = [row for o in seen for row in o.drift]
     if drift:
         raise NoFailure(drift_text(drift), "nothing to minify")
+    lost = next((o.worker_lost for o in seen if o.worker_lost), "")
+    if lost:
+        raise Unstable(f"region {suspect.region} was never answered for: {lost}", "fewer --workers need less memory")
     if suspect.certain:
         shown = f" ({suspect.signature})" if suspect.signature else ""
         raise Unstable(
@@ -107,7 +111,9 @@ def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accura
     later = seen[1:]
     if accuracy and shaken.drift and all(o.divergences for o in later):
         rows = list(shaken.drift)
-        raise NoFailure("ill-conditioned, " + drift_text(rows), "inputs off by one unit in the last place do as much in eager")
+        raise NoFailure(
+            "ill-conditioned, " + drift_text(rows), "inputs off by one unit in the last place do as much in eager"
+        )
 
 
 def _refuse_rounding(case: Case, signature: Signature, oracle: LocalOracle) -> None:
@@ -121,5 +127,6 @@ def _refuse_rounding(case: Case, signature: Signature, oracle: LocalOracle) -> N
     if seen.phase == "compare" and not seen.crash and classify(seen, signature).observation.divergences == ():
         rows = list(seen.drift) or [Divergence("all outputs", "value")]
         raise NoFailure(
-            f"drift: rounding intermediates as eager does (emulate_precision_casts) removes it; {drift_text(rows)}", "nothing to minify"
+            f"drift: rounding intermediates as eager does (emulate_precision_casts) removes it; {drift_text(rows)}",
+            "nothing to minify",
         )

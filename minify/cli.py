@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -11,7 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from minify.errors import CHECK_CANNOT_TELL, EXIT_BUG, EXIT_STOPPED_EARLY, EXIT_USAGE, MinifyError, NoFailure, Stopped, Unstable, UsageError
+from minify.errors import (
+    CHECK_CANNOT_TELL,
+    EXIT_BUG,
+    EXIT_STOPPED_EARLY,
+    EXIT_USAGE,
+    MinifyError,
+    NoFailure,
+    Stopped,
+    Unstable,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from minify.reduce import Session
@@ -61,25 +72,43 @@ class Bound(_Number):
 _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.argument("script", type=click.Path(path_type=Path)),
     click.argument("args", nargs=-1, type=click.UNPROCESSED),
-    click.option("--region", type=click.IntRange(min=0), help="Minify this compiled region instead of the first that fails."),
+    click.option(
+        "--region", type=click.IntRange(min=0), help="Minify this compiled region instead of the first that fails."
+    ),
     click.option("--all", "every", is_flag=True, help="Minify each failing region, one after another."),
     click.option("--device", help="Run the script with this default device, such as cuda."),
-    click.option("--backend", default="inductor", show_default=True, help="For scripts that only define model and inputs."),
+    click.option(
+        "--backend", default="inductor", show_default=True, help="For scripts that only define model and inputs."
+    ),
     click.option("--mode", help="torch.compile mode, for such scripts."),
     click.option("--dynamic/--static", default=None, help="torch.compile dynamic, for such scripts."),
     click.option("--train", is_flag=True, help="Run such scripts with gradients."),
-    click.option("--timeout", type=Seconds(), help="One compile or run may take this long before it counts as hanging."),
+    click.option(
+        "--timeout", type=Seconds(), help="One compile or run may take this long before it counts as hanging."
+    ),
     click.option("--budget", type=Seconds(), help="Stop after this time with the best repro so far, such as 5m."),
     click.option("--workers", type=click.IntRange(1, 64), help="Worker processes. Default: one per core, at most 4."),
-    click.option("--runs", type=click.IntRange(1, 100), default=2, show_default=True, help="Fresh runs that verify the repro."),
+    click.option(
+        "--runs", type=click.IntRange(1, 100), default=2, show_default=True, help="Fresh runs that verify the repro."
+    ),
     click.option("--data", is_flag=True, help="Accept a repro that needs a file of recorded inputs."),
     click.option("--out", type=click.Path(path_type=Path), help="Folder for the results; must be new or empty."),
-    click.option("--json", "as_json", is_flag=True, help="Print the report as JSON on stdout instead of the repro's path."),
+    click.option(
+        "--json", "as_json", is_flag=True, help="Print the report as JSON on stdout instead of the repro's path."
+    ),
 )
 _TOLERANCES: tuple[Callable[[Any], Any], ...] = (
     click.option("--atol", type=Bound(), help="Absolute tolerance. Default by dtype."),
-    click.option("--rtol", type=Bound(), help="Relative tolerance. Default by dtype: 1e-2 for half types, 1e-5 for fp32."),
-    click.option("--reference", type=click.Choice(REFERENCES), default="auto", show_default=True, help="Precision of the reference."),
+    click.option(
+        "--rtol", type=Bound(), help="Relative tolerance. Default by dtype: 1e-2 for half types, 1e-5 for fp32."
+    ),
+    click.option(
+        "--reference",
+        type=click.Choice(REFERENCES),
+        default="auto",
+        show_default=True,
+        help="Precision of the reference.",
+    ),
 )
 
 
@@ -139,7 +168,9 @@ def resume(folder: Path, budget: float | None, as_json: bool) -> None:
 
 @main.command()
 @click.argument("repro", type=click.Path(path_type=Path))
-@click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Fresh processes to run it in.")
+@click.option(
+    "--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Fresh processes to run it in."
+)
 @click.option("--timeout", type=Seconds(), default=600.0, help="Seconds one run may take.")
 def check(repro: Path, repeat: int, timeout: float) -> None:
     """Does REPRO still show its bug? 0 good, 1 bad, 125 cannot tell, as `git bisect run` wants."""
@@ -171,33 +202,57 @@ def _minify(kind: str, given: dict[str, Any]) -> None:
 
 def _carry_out(start: Callable[[], tuple[Request, RunFolder]], as_json: bool) -> None:
     """Run and leave with the right exit code; every expected trouble is one line on stderr."""
+    where = "the run"
     try:
         request, folder = start()
-        reports = _run(request, folder)
+        where = str(folder.path)
+        reports = _run(request, folder, as_json)
     except MinifyError as error:
         _fail(str(error), error.exit_code)
     except Stopped as stop:
-        _fail(f"{stop} before anything was found", EXIT_STOPPED_EARLY)
+        _fail(f"stopped ({stop}) before a failure was confirmed; `minify resume {where}` goes on", EXIT_STOPPED_EARLY)
     except KeyboardInterrupt:
-        _fail("interrupted", EXIT_STOPPED_EARLY)
+        _fail(f"interrupted; `minify resume {where}` goes on", EXIT_STOPPED_EARLY)
     except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename or ''}", EXIT_USAGE)
+        _fail(f"{error.strerror or error}: {error.filename or where}; then `minify resume {where}` goes on", EXIT_USAGE)
+    except Exception as error:  # noqa: BLE001 - a bug of ours, which must not look like an answer
+        _fail(_bug(error, where), EXIT_BUG)
     for report in reports:
         _show(report, as_json)
     sys.exit(max((report.exit_code for report in reports), default=EXIT_BUG))
 
 
-def _run(request: Request, folder: RunFolder) -> list[Report]:
-    from minify import pipeline
+def _run(request: Request, folder: RunFolder, as_json: bool) -> list[Report]:
     from minify.runs import StopFlag
 
     stop = StopFlag(request.budget)
-    with Screen() as screen, stop.listening():
+    with stop.listening(), Screen() as screen:
+        from minify import pipeline  # imports torch, which takes seconds
+
         try:
-            return pipeline.run_all(request, folder, stop, screen) if request.every else [pipeline.run(request, folder, stop, screen)]
+            if request.every:
+                return pipeline.run_all(request, folder, stop, screen)
+            return [pipeline.run(request, folder, stop, screen)]
         except (NoFailure, Unstable) as error:
-            pipeline.no_failure_report(request, folder, error)
+            report = pipeline.no_failure_report(request, folder, error)
+            if as_json:
+                click.echo(_json(report))
             raise
+
+
+def _bug(error: Exception, where: str) -> str:
+    """One line on an error of our own; the traceback goes into a file."""
+    import tempfile
+    import traceback
+
+    handle, path = tempfile.mkstemp(prefix="minify_bug_", suffix=".txt")
+    with os.fdopen(handle, "w") as stream:
+        traceback.print_exception(error, file=stream)
+    return f"a bug in minify: {type(error).__name__}: {error}; please report it with {path} and {where}"
+
+
+def _json(report: Report) -> str:
+    return json.dumps(report.as_json(), default=str)
 
 
 def _fail(message: str, code: int) -> None:
@@ -211,13 +266,14 @@ def _show(report: Report, as_json: bool) -> None:
     minimal = "1-minimal" if report.one_minimal else "not 1-minimal"
     stage = f"first divergent stage: {report.stage}, " if report.stage else ""
     click.echo(
-        f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {report.queries} queries, {report.seconds:.0f} s", err=True
+        f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {report.queries} queries, {report.seconds:.0f} s",
+        err=True,
     )
     for also in report.also_found:
         click.echo(f"also found: {also}", err=True)
     if report.message:
         click.echo(f"minify: {report.message}", err=True)
-    click.echo(json.dumps(report.as_json(), default=str) if as_json else str(report.repro))
+    click.echo(_json(report) if as_json else str(report.repro))
 
 
 class Screen:

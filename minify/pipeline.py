@@ -6,6 +6,7 @@ Reads top to bottom as design §9 does. Prints nothing: `Progress` is told what 
 from __future__ import annotations
 
 import dataclasses
+import io
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from minify import baseline, store
 from minify import case as cases
 from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
-from minify.case import Case
+from minify.case import Case, Derived
 from minify.emit import Facts, Verification, data_of, emit, inline_values, verify
 from minify.errors import (
     EXIT_NO_FAILURE,
@@ -25,13 +26,14 @@ from minify.errors import (
     NoFailure,
     Stopped,
     Unstable,
+    UsageError,
 )
 from minify.localize import Localised, first_stage
 from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
 from minify.reduce import Reduction, Session, reduce
 from minify.report import Report, measure, versions, worst_rows
-from minify.runs import Request, RunFolder, StopFlag, default_workers
+from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
 from minify.verdict import Verdict
 
 SECONDS_PER_STEP = 300.0  # how long one compile or run of the user's own program may take before it counts as hanging
@@ -77,12 +79,16 @@ def _watched(request: Request, folder: RunFolder, stop: StopFlag, progress: Prog
     """Regions that may fail: the case of an earlier attempt, or what running the script under watch shows."""
     if folder.captured() is not None:
         return (Suspect(request.region or 0, folder.case_file, certain=True),)
+    return _watch(request, folder, stop, progress)
+
+
+def _watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> tuple[Suspect, ...]:
+    if not Path(request.script).is_file():
+        raise UsageError(
+            f"no script at {request.script}", "it is needed: the run ended before its failure was confirmed"
+        )
     progress.step(f"running {Path(request.script).name} under watch")
-    timeout = request.timeout or SECONDS_PER_STEP
-    found = watch_script(request.plan(folder.path), timeout, lambda: bool(stop()), progress.step).suspects
-    if stop():
-        raise Stopped(stop())
-    return found
+    return watch_script(request.plan(folder.path), request.timeout or SECONDS_PER_STEP, stop, progress.step).suspects
 
 
 def _confirmed(
@@ -104,7 +110,13 @@ def _confirmed(
 
 
 def _minify(
-    request: Request, folder: RunFolder, suspect: Suspect, first: Baseline, oracle: LocalOracle, stop: StopFlag, progress: Progress
+    request: Request,
+    folder: RunFolder,
+    suspect: Suspect,
+    first: Baseline,
+    oracle: LocalOracle,
+    stop: StopFlag,
+    progress: Progress,
 ) -> Report:
     """From a confirmed case to a report."""
     case = cases.load(folder.case_file)
@@ -120,6 +132,9 @@ def _minify(
     progress.step(f"reducing {cases.op_count(case.graph)} ops: {first.signature}")
     reduction = reduce(session, PASSES, oracle.materialise)
     progress.step("writing the repro")
+    if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(session.best)):  # stopped early, then
+        with stop.overruled():
+            session.replace_best(oracle.materialise(session.best))
     final, session = _plain_values(session, reduction, folder, oracle)
     located = _stage(final, first, oracle, stop, reduction)
     return _finish(request, folder, suspect, first, session, reduction, final, located, oracle, progress)
@@ -129,7 +144,9 @@ def _ignore(_: object) -> None:
     return None
 
 
-def _plain_values(session: Session, reduction: Reduction, folder: RunFolder, oracle: LocalOracle) -> tuple[Case, Session]:
+def _plain_values(
+    session: Session, reduction: Reduction, folder: RunFolder, oracle: LocalOracle
+) -> tuple[Case, Session]:
     """The final case with small recorded values written out as literals, if it then still fails."""
     final = session.best
     literal = inline_values(final, folder.store)
@@ -217,7 +234,9 @@ def _writer(repro: Path, final: Case, session: Session, facts: Facts, request: R
 def _write_data(final: Case, folder: RunFolder) -> None:
     import torch
 
-    torch.save(data_of(final, folder.store), folder.path / "repro_data.pt")
+    content = io.BytesIO()
+    torch.save(data_of(final, folder.store), content)
+    cases.write_whole(folder.path / "repro_data.pt", content.getvalue())
 
 
 def _notes(final: Case, first: Baseline, needs_data: bool) -> tuple[str, ...]:
@@ -255,27 +274,44 @@ def no_failure_report(request: Request, folder: RunFolder, error: Exception) -> 
 
 def run_all(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> list[Report]:
     """Minify each failing region that differs from the ones before, each in `region-<n>/` of the folder."""
-    progress.step(f"running {Path(request.script).name} under watch")
-    timeout = request.timeout or SECONDS_PER_STEP
-    watched = watch_script(request.plan(folder.path), timeout, lambda: bool(stop()), progress.step)
+    suspects = _watch(request, folder, stop, progress)
     reports: list[Report] = []
     seen: set[tuple[object, ...]] = set()
-    for suspect in watched.suspects:
-        single = RunFolder(folder.path / f"region-{suspect.region}")
-        single.path.mkdir()
-        (single.path / "store").symlink_to(folder.store)
-        part = dataclasses.replace(request, region=suspect.region, every=False)
-        single.save_request(part)
-        cases.save(cases.load(suspect.case), single.case_file)
+    for suspect in suspects:
+        part, single = _region_folder(request, folder, suspect)
         try:
             report = run(part, single, stop, progress)
         except (NoFailure, Unstable) as reason:
             progress.step(f"region {suspect.region}: {reason}")
             continue
+        except Stopped as stopped:
+            if not reports:
+                raise
+            reports[-1] = _stopped_before(reports[-1], suspect, stopped)
+            break
         key = (report.signature, tuple(sorted(report.reduced.items())))
         if key not in seen:
             reports.append(report)
         seen.add(key)
     if not reports:
-        raise NoFailure(f"none of the {len(watched.suspects)} suspected region(s) fails in a fresh process")
+        raise NoFailure(f"none of the {len(suspects)} suspected region(s) fails in a fresh process")
     return reports
+
+
+def _region_folder(request: Request, folder: RunFolder, suspect: Suspect) -> tuple[Request, RunFolder]:
+    """A request and a folder for one region; the folder may be there already, from before a resume."""
+    single = RunFolder(folder.path / f"region-{suspect.region}")
+    single.path.mkdir(exist_ok=True)
+    if not single.store.exists():
+        single.store.symlink_to(folder.store)
+    clear_attempt(single)
+    part = dataclasses.replace(request, region=suspect.region, every=False)
+    single.save_request(part)
+    cases.save(cases.load(suspect.case), single.case_file)
+    return part, single
+
+
+def _stopped_before(report: Report, suspect: Suspect, stopped: Stopped) -> Report:
+    """The last report there is, as one of a run that left regions out."""
+    why = f"stopped ({stopped.reason}) before region {suspect.region}; `minify resume` goes on"
+    return dataclasses.replace(report, exit_code=max(report.exit_code, EXIT_STOPPED_EARLY), message=why)

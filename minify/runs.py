@@ -86,7 +86,9 @@ class RunFolder:
             raw = json.loads((self.path / "request.json").read_text())
             return Request(**{**raw, "args": tuple(raw["args"])})
         except (OSError, ValueError, TypeError, KeyError) as error:
-            raise UsageError(f"{self.path} is not the folder of a minify run: {error}", "give the folder that a run printed") from error
+            raise UsageError(
+                f"{self.path} is not the folder of a minify run: {error}", "give the folder that a run printed"
+            ) from error
 
     def captured(self) -> Case | None:
         return cases.load(self.case_file) if self.case_file.exists() else None
@@ -113,7 +115,10 @@ def new_folder(script: str, out: Path | None) -> RunFolder:
                 continue
             return RunFolder(_writable(path.resolve()))
     except OSError as error:
-        raise UsageError(f"cannot write to the output folder: {error.strerror}: {error.filename}", "give --out a folder that can be written") from error
+        raise UsageError(
+            f"cannot write to the output folder: {error.strerror}: {error.filename}",
+            "give --out a folder that can be written",
+        ) from error
     raise UsageError("no free folder name under minify-out", "clean it up or give --out")
 
 
@@ -130,14 +135,23 @@ class StopFlag:
     def __init__(self, budget: float | None = None) -> None:
         self._deadline = None if budget is None else time.monotonic() + budget
         self.reason = ""
-        self.ignored = False
+        self._overruled = False
 
     def __call__(self) -> str:
-        if self.ignored:
+        if self._overruled:
             return ""
         if not self.reason and self._deadline is not None and time.monotonic() > self._deadline:
             self.reason = "budget"
         return self.reason
+
+    @contextmanager
+    def overruled(self) -> Iterator[None]:
+        """Say nothing for a while: for the little that is still to be done once the run was told to stop."""
+        self._overruled = True
+        try:
+            yield
+        finally:
+            self._overruled = False
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -163,7 +177,7 @@ def default_workers() -> int:
 
 def clear_attempt(folder: RunFolder) -> None:
     """Before a resume: drop what the new attempt writes anew; verdicts, store and the captured case stay."""
-    for name in ("accepted", "journal.jsonl", "report.json", "repro.py"):
+    for name in ("accepted", "journal.jsonl", "report.json", "repro.py", "repro_data.pt"):
         path = folder.path / name
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

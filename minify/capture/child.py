@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import importlib.util
 import json
 import os
 import sys
 import traceback
 import types
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -55,14 +58,17 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
     from minify import compare, torch_internals
     from minify.capture.watch import Watch, Watcher
 
-    source = Path(plan.script).read_text(encoding="utf-8")
     tolerance = compare.Tolerance(plan.rtol, plan.atol)
     watch = Watch(plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call)
-    watcher = Watcher(watch, module.__dict__, source)
+    watcher = Watcher(watch, module.__dict__)
     try:
         if plan.device:
-            torch.set_default_device(plan.device)
-        code = compile(source, plan.script, "exec", dont_inherit=True)
+            with _usable(f"--device {plan.device}", watcher):
+                torch.empty(0, device=plan.device)
+                torch.set_default_device(plan.device)
+        content = Path(plan.script).read_bytes()
+        code = compile(content, plan.script, "exec", dont_inherit=True)
+        watcher.source = importlib.util.decode_source(content)
         with torch_internals.watched_compiles(watcher.wrap):
             exec(code, module.__dict__)
             if not watcher.regions:
@@ -76,6 +82,16 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+@contextlib.contextmanager
+def _usable(option: str, watcher: Any) -> Iterator[None]:
+    """Put what goes wrong down to a value given on the command line."""
+    try:
+        yield
+    except Exception as error:
+        watcher.event("unusable", option=option, type=type(error).__name__, text=str(error)[:2000])
+        raise
 
 
 def _innermost(error: BaseException, script: str) -> str:
@@ -103,7 +119,8 @@ def _compile_model(plan: Plan, names: dict[str, Any], watcher: Any) -> None:
         except Exception as error:
             watcher.event("eager_raised", type=type(error).__name__, text=str(error)[:2000])
             raise
-        compiled: Any = torch.compile(model, backend=plan.backend, mode=plan.mode, dynamic=plan.dynamic)
+        with _usable(f"--backend {plan.backend}" + (f" --mode {plan.mode}" if plan.mode else ""), watcher):
+            compiled: Any = torch.compile(model, backend=plan.backend, mode=plan.mode, dynamic=plan.dynamic)
         compiled(*arguments, **keywords)
 
 

@@ -7,22 +7,25 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from minify.capture.child import Plan
-from minify.errors import NoFailure, UsageError
+from minify.errors import NoFailure, Stopped, UsageError
 from minify.oracle.nest import Nest
 from minify.verdict import Signature
 
 Event = dict[str, Any]
+_ROOM_BYTES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,15 +46,19 @@ class Watched:
     events: tuple[Event, ...]
 
 
-def watch_script(plan: Plan, timeout: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> Watched:
+def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]) -> Watched:
     """Run the script under watch. `timeout` bounds, in seconds, each compile and each compiled run, not the script.
 
-    Raises UsageError and NoFailure as the journal says; returns the suspects otherwise."""
+    Raises UsageError and NoFailure as the journal says, Stopped where `stopped()` gave a reason, and OSError where the
+    disk is full; returns the suspects otherwise."""
     ending = _run_child(plan, timeout, stopped, tell)
+    if ending == "stopped":
+        raise Stopped(stopped())
     events = read_events(Path(plan.folder))
     suspects = _suspects(plan, events, ending)
     if not suspects:
-        _explain(plan, events, ending)
+        _refuse_full_disk(Path(plan.folder), events)
+        _explain(plan, events, ending, timeout)
     return Watched(suspects, events)
 
 
@@ -65,7 +72,21 @@ def read_events(folder: Path) -> tuple[Event, ...]:
     return tuple(rows)
 
 
-def _run_child(plan: Plan, timeout: float, stopped: Callable[[], bool], tell: Callable[[str], None]) -> str:
+def _refuse_full_disk(folder: Path, events: Sequence[Event]) -> None:
+    """Where nothing could be written down, nothing found means nothing."""
+    told = " ".join(str(event.get("why", event.get("text", ""))) for event in events)
+    try:
+        if os.strerror(errno.ENOSPC) in told:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        with tempfile.TemporaryFile(dir=folder) as probe:
+            probe.write(bytes(_ROOM_BYTES))
+    except OSError as error:
+        raise UsageError(
+            f"cannot write to {folder}: {error.strerror}", "make room and run `minify resume` on it"
+        ) from error
+
+
+def _run_child(plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]) -> str:
     """ "" when the child ended by itself, else `SIGSEGV`, `hang`, `exit 3`, `stopped` or `enough`."""
     folder = Path(plan.folder)
     plan_file = folder / "plan.json"
@@ -92,16 +113,19 @@ def _search_path() -> str:
 
 
 def _follow(
-    child: subprocess.Popen[bytes], plan: Plan, timeout: float, stopped: Callable[[], bool], tell: Callable[[str], None]
+    child: subprocess.Popen[bytes], plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]
 ) -> str:
     seen = 0
+    told: set[str] = set()
     while child.poll() is None:
         time.sleep(0.05)
         if stopped():
             return "stopped"
         events = read_events(Path(plan.folder))
-        for event in events[seen:]:
-            tell(_line(event))
+        for line in dict.fromkeys(map(_line, events[seen:])):
+            if line not in told:
+                tell(line)
+            told.add(line)
         seen = len(events)
         last = events[-1] if events else None
         if last and last["event"] in ("diverged", "crashed") and not plan.every:
@@ -140,7 +164,7 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
     return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
 
 
-def _explain(plan: Plan, events: Sequence[Event], ending: str) -> None:
+def _explain(plan: Plan, events: Sequence[Event], ending: str, timeout: float) -> None:
     """Say why there is nothing to minify, as the error that fits."""
     by_name: dict[str, list[Event]] = {}
     for event in events:
@@ -151,6 +175,17 @@ def _explain(plan: Plan, events: Sequence[Event], ending: str) -> None:
         what = by_name["eager_raised"][0]
         raise NoFailure(
             f"{name} already fails in eager: {what['type']}: {_short(what['text'])}", "this is not a compiler bug"
+        )
+    if "unusable" in by_name:
+        what = by_name["unusable"][0]
+        raise UsageError(
+            f"{what['option']} cannot be used: {what['type']}: {_short(what['text'])}", "give another value"
+        )
+    if ending == "hang" and plan.kind == "accuracy":
+        region, doing = events[-1]["region"], events[-1]["event"]
+        raise NoFailure(
+            f"region {region} of {name} is still {doing} after {timeout:g} s, so its result cannot be compared",
+            "try `minify crash`, which takes a hang for a failure, or a longer --timeout",
         )
     if "nothing" in by_name:
         raise NoFailure(

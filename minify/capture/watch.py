@@ -10,6 +10,7 @@ import dataclasses
 import functools
 import json
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -58,7 +59,7 @@ class Watcher:
         self.watch = watch
         self.regions: list[Region] = []
         self._globals = script_globals
-        self._source = script_source
+        self.source = script_source
         self._busy = False
         self.found = 0
 
@@ -73,6 +74,8 @@ class Watcher:
             region = self._enter_region(module, how)
             if self.watch.kind == "crash":
                 self._save(region, example_inputs, "compiling")
+            else:
+                self.event("compiling", region=region.number)
             compiled = self._guarded(region, lambda: compiler(module, example_inputs, **kwargs))
             if region.converted is None or self.watch.only not in (None, region.number):
                 return compiled  # type: ignore[no-any-return]
@@ -108,9 +111,10 @@ class Watcher:
                 signature = crashes.crash_signature(error)
                 self.event("crashed", region=region.number, signature=dataclasses.asdict(signature))
                 self.found += 1
+            else:
+                self.event("left", region=region.number)
             raise
-        if self.watch.kind == "crash":
-            self.event("left", region=region.number)
+        self.event("left", region=region.number)
         return result
 
     def _run_crash(self, region: Region, compiled: Callable[..., Any], args: Sequence[Any]) -> Any:
@@ -153,10 +157,13 @@ class Watcher:
             self.event("skipped", region=region.number, why=str(error))
             region.converted = None
             return compiled(*args)
-        result = compiled(*args)
+        self.event("running", region=region.number)
+        result = self._guarded(region, lambda: compiled(*args))
         state = interpret.random_state()
         try:
-            self._compare(region, compiled, taken, args, result)
+            with warnings.catch_warnings():  # the script may have made errors of them
+                warnings.simplefilter("ignore")
+                self._compare(region, compiled, taken, args, result)
         except Exception as error:  # noqa: BLE001 - eager cannot run it, say: worth a note, never the user's run
             self.event(
                 "unchecked", region=region.number, why=f"{type(error).__name__}: {crashes.first_line(str(error))}"
@@ -214,7 +221,7 @@ class Watcher:
     @functools.cache  # noqa: B019 - one watcher lives as long as its process
     def _prelude(self, wanted: frozenset[str], namespaces: frozenset[str]) -> str:
         """What of the script a region needs; modules beside the script are found through its folder."""
-        text = preludes.prelude(self._source, wanted, namespaces=namespaces)
+        text = preludes.prelude(self.source, wanted, namespaces=namespaces)
         folder = Path(str(self._globals.get("__file__", "."))).resolve().parent
         if not preludes.local_imports(text, folder):
             return text
@@ -224,7 +231,7 @@ class Watcher:
         assert region.converted is not None
         wanted = _constants(taken.settings)
         text = ""
-        if self._source and (wanted or region.converted.namespaces):
+        if self.source and (wanted or region.converted.namespaces):
             text = self._prelude(frozenset(wanted), region.converted.namespaces)
         case = taken.case(self.watch.folder / "store", text)
         path = self.watch.folder / "regions" / f"{region.number}.case"

@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -60,8 +61,17 @@ def verify(
 ) -> Verification:
     """Run the file `runs` times and count how often it fails as `signature` says. Stops after the run in flight is
     killed when `should_stop()` turns true. Raises OSError where the file cannot be read or no process be started."""
+    abandoned = threading.Event()
+
+    def unwanted() -> bool:
+        return abandoned.is_set() or should_stop()
+
     with ThreadPoolExecutor(AT_A_TIME) as pool:
-        done = list(pool.map(lambda _: run_alone(path, timeout, should_stop), range(runs)))
+        try:
+            done = list(pool.map(lambda _: run_alone(path, timeout, unwanted), range(runs)))
+        except BaseException:  # Ctrl-C, say: the pool waits for its threads, which wait for the runs
+            abandoned.set()
+            raise
     ran = [(code, output) for code, output in done if code is not None or not should_stop()]
     reproduced = sum(shows(code, signature) for code, _ in ran)
     endings = ", ".join(described(code) for code, _ in ran) or "not run"

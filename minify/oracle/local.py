@@ -7,26 +7,29 @@ means. Does not know what is being searched for.
 from __future__ import annotations
 
 import dataclasses
+import errno
 import hashlib
 import math
 import os
 import pickle
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, TimeoutError as StillRunning
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as StillRunning
 from pathlib import Path
-from typing import Any
 
 from minify import case as cases
 from minify.case import Case, Graph, Program
-from minify.errors import Stopped, WorkerBug
+from minify.errors import Stopped, UsageError, WorkerBug
 from minify.oracle.pool import Reply, WorkerPool
 from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
 
 RETRIES = 2
 SURE = 0.02  # a candidate of a failure that shows sometimes is given up when this is the chance of having missed it
-_BEFORE_COMPILE = ("", "load", "eager", "reference")
+PATIENT = 0.9  # of the limit that it ran into, counted by two clocks
+_BEFORE_COMPILE = {"load": "loading", "eager": "eager", "reference": "eager"}
+_KILLED_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "hung up")  # the kernel short of memory, most likely
 
 
 @dataclasses.dataclass(frozen=True)
@@ -106,12 +109,23 @@ class LocalOracle:
         """What one run shows. `run` tells apart repeated runs of the same case; `noise` adds runs on shaken inputs."""
         return self._settle(self._ask(case, noise=noise, run=run))
 
+    def observe_runs(self, case: Case, runs: Sequence[int], *, noise: int = 0) -> list[Observation]:
+        """What each of several runs of one case shows; they go on side by side. The first takes the runs on shaken inputs."""
+        asked = [self._ask(case, noise=noise if run == runs[0] else 0, run=run) for run in runs]
+        return [self._settle(one) for one in asked]
+
     def materialise(self, case: Case) -> Case:
         """`case` with every derived value written to the store. Not a query: nothing is compiled."""
-        reply = self._wait(self._pool.submit(self._question("materialise", case), self.timeout))
-        if not isinstance(reply.value, Case):
-            raise WorkerBug(f"values of {cases.digest(case)} could not be recorded: {reply.died or reply.value} {reply.stderr_tail[-300:]}")
-        return reply.value
+        for _ in range(1 + RETRIES):
+            reply = self._wait(self._pool.submit(self._question("materialise", case), self.timeout))
+            if isinstance(reply.value, Case):
+                return reply.value
+            if reply.died not in _KILLED_FROM_OUTSIDE:
+                break
+        _refuse_full_disk(getattr(reply.value, "text", ""))
+        raise WorkerBug(
+            f"values of {cases.digest(case)} could not be recorded: {reply.died or reply.value} {reply.stderr_tail[-300:]}"
+        )
 
     # --- one question ---------------------------------------------------------------------------------------------
 
@@ -129,13 +143,17 @@ class LocalOracle:
         return _Asked(case, question, key, run, known, future)
 
     def _known(self, key: str) -> Observation | None:
+        """The answer on record. One that took too long says nothing once a question may take longer."""
         if key not in self._memory:
-            path = self._folder / key
             try:
-                self._memory[key] = pickle.loads(path.read_bytes())
-            except (OSError, pickle.UnpicklingError, EOFError, AttributeError):
+                found = pickle.loads((self._folder / key).read_bytes())
+            except Exception:  # noqa: BLE001 - unpickling may raise anything; without the file the question is asked again
                 return None
-        return self._memory[key]
+            if not isinstance(found, Observation):
+                return None
+            self._memory[key] = found
+        seen = self._memory[key]
+        return None if seen.timed_out and seen.seconds < PATIENT * self.timeout else seen
 
     def _conclude(self, asked: _Asked, signature: Signature) -> Verdict:
         """The verdict, after as many runs as it takes to trust a pass."""
@@ -156,10 +174,11 @@ class LocalOracle:
         return 1 if self.rate >= 1 else math.ceil(math.log(SURE) / math.log(1 - self.rate))
 
     def _settle(self, asked: _Asked) -> Observation:
+        asked.known = self._known(asked.key)
         if asked.known is not None:
+            asked.drop()
             self.cache_hits += 1
             return asked.known
-        self.queries += 1
         future = asked.future
         observation = Observation("", worker_lost="never asked")
         for _ in range(1 + RETRIES):
@@ -170,6 +189,7 @@ class LocalOracle:
                 self._keep(asked.key, observation)
                 break
             future = None
+        self.queries += 1
         return observation
 
     def _keep(self, key: str, observation: Observation) -> None:
@@ -189,25 +209,34 @@ class LocalOracle:
     def _read(self, reply: Reply) -> Observation:
         """What a reply amounts to; the death of a worker is an observation too."""
         if not reply.died:
-            if isinstance(reply.value, Observation):
-                return reply.value
-            raise WorkerBug(f"a worker failed: {getattr(reply.value, 'text', reply.value)}", "please report this with the run folder")
+            seen = reply.value
+            if isinstance(seen, Observation):
+                _refuse_full_disk(seen.invalid + seen.crash_text)
+                return seen
+            _refuse_full_disk(getattr(seen, "text", ""))
+            raise WorkerBug(
+                f"a worker failed: {getattr(reply.value, 'text', reply.value)}",
+                "please report this with the run folder",
+            )
         if reply.died == "cancelled":
             raise Stopped("closed")
         if reply.died == "cannot start":
             raise WorkerBug(f"no worker can be started: {reply.stderr_tail[-500:]}")
-        if reply.died in ("SIGKILL", "SIGTERM", "hung up"):
+        if reply.died in _KILLED_FROM_OUTSIDE or not reply.phase:
             return Observation(reply.phase, worker_lost=f"{reply.died} while in {reply.phase or 'start-up'}")
-        if reply.phase in _BEFORE_COMPILE:
-            return Observation(reply.phase, invalid=f"eager ends with {reply.died}", seconds=reply.seconds)
         hang = reply.died == "timeout"
+        if reply.phase in _BEFORE_COMPILE:
+            why = f"{_BEFORE_COMPILE[reply.phase]} ends with {reply.died}"
+            return Observation(reply.phase, invalid=why, seconds=reply.seconds, timed_out=hang)
         signature = Signature("crash", "hang", "hang") if hang else Signature("crash", "signal", reply.died)
-        return Observation(reply.phase, crash=signature, crash_text=reply.stderr_tail[-2000:], seconds=reply.seconds, timed_out=hang)
+        return Observation(
+            reply.phase, crash=signature, crash_text=reply.stderr_tail[-2000:], seconds=reply.seconds, timed_out=hang
+        )
 
 
 @dataclasses.dataclass
 class _Asked:
-    """A question under way, or one whose answer was known."""
+    """A question under way, or one whose answer is `known`, which may be so only by the time that it is wanted."""
 
     case: Case
     question: Question
@@ -221,6 +250,12 @@ class _Asked:
             self.future.cancel()
 
 
+def _refuse_full_disk(text: str) -> None:
+    """A full disk says nothing of the case: no answer that it spoils is kept. Raises UsageError."""
+    if os.strerror(errno.ENOSPC) in text:
+        raise UsageError("no space is left for the output folder or the compiler's temporary files", "make room")
+
+
 def _environment() -> dict[str, str]:
     here = str(Path(__file__).resolve().parents[2])
     given = os.environ.get("PYTHONPATH", "")
@@ -231,5 +266,3 @@ def _environment() -> dict[str, str]:
         "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "0",
         "TOKENIZERS_PARALLELISM": "false",
     }
-
-

@@ -1,0 +1,196 @@
+"""What the command line refuses, and how it leaves: one line on stderr and the exit code of README's table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from minify import cli
+from minify.errors import MinifyError, NoFailure, PassBug, Stopped, Unstable, UsageError, WorkerBug
+from minify.report import Report
+from minify.verdict import Signature
+
+
+def minify(*args: object) -> Result:
+    return CliRunner().invoke(cli.main, [str(arg) for arg in args])
+
+
+def lines(result: Result) -> list[str]:
+    return result.stderr.splitlines()
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Path:
+    path = tmp_path / "net.py"
+    path.write_text("raise SystemExit")
+    return path
+
+
+def ending_with(monkeypatch: pytest.MonkeyPatch, outcome: BaseException | Report) -> None:
+    """Let a run end that way."""
+
+    def run(*_: object) -> list[Report]:
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return [outcome]
+
+    monkeypatch.setattr(cli, "_run", run)
+
+
+@pytest.mark.parametrize("command", ["accuracy", "crash"])
+@pytest.mark.parametrize("name", ["missing.py", "."])
+def test_a_script_that_is_no_file_is_refused_before_a_folder_is_made(command: str, name: str, tmp_path: Path) -> None:
+    result = minify(command, name)
+    assert result.exit_code == 2
+    assert lines(result) == [f"minify: no script at {name}; give the path of a Python file"]
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("--rtol", "big"),
+        ("--rtol", "nan"),
+        ("--atol", "-1e-3"),
+        ("--atol", "inf"),
+        ("--timeout", "soon"),
+        ("--timeout", "0"),
+        ("--timeout", "-3s"),
+        ("--budget", "5 parsecs"),
+        ("--budget", "nan"),
+        ("--budget", "m"),
+        ("--budget", ""),
+        ("--region", "-1"),
+        ("--region", "first"),
+        ("--workers", "0"),
+        ("--runs", "0"),
+        ("--reference", "fp8"),
+        ("--nonsense", "1"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused(option: str, value: str, script: Path) -> None:
+    result = minify("accuracy", script, option, value)
+    assert result.exit_code == 2
+    assert option in lines(result)[-1] or "is no t" in lines(result)[-1]
+    assert not Path("minify-out").exists()
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("5m", 300), ("2h", 7200)])
+def test_times_are_read_with_their_unit(text: str, seconds: float) -> None:
+    assert cli.Seconds().convert(text, None, None) == seconds
+
+
+def test_a_full_out_is_refused(script: Path, tmp_path: Path) -> None:
+    result = minify("accuracy", script, "--out", tmp_path)
+    assert result.exit_code == 2
+    assert lines(result) == [f"minify: output folder {tmp_path} is not empty; give --out a new folder"]
+
+
+def test_a_resume_of_no_run_is_refused(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "missing"):
+        result = minify("resume", folder)
+        assert result.exit_code == 2
+        assert len(lines(result)) == 1
+        assert f"{folder} is not the folder of a minify run" in result.stderr
+
+
+def test_a_check_of_a_missing_file_cannot_tell() -> None:
+    result = minify("check", "missing.py")
+    assert result.exit_code == 125
+    assert lines(result) == ["cannot tell: missing.py"]
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NoFailure("none\nhere", "look elsewhere"), 1),
+        (UsageError("bad value"), 2),
+        (Unstable("now and then"), 4),
+        (PassBug("pass broke"), 70),
+        (WorkerBug("worker broke"), 70),
+    ],
+)
+def test_every_expected_error_is_one_line_and_its_own_exit_code(
+    error: MinifyError, code: int, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, error)
+    result = minify("accuracy", script)
+    assert (result.exit_code, result.stdout) == (code, "")
+    assert lines(result) == [f"minify: {' '.join(str(error).split())}"]
+
+
+@pytest.mark.parametrize("error", [Stopped("budget"), KeyboardInterrupt()])
+def test_a_run_ended_too_early_says_how_to_go_on(
+    error: BaseException, script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, error)
+    result = minify("accuracy", script, "--out", tmp_path / "out")
+    assert (result.exit_code, result.stdout, len(lines(result))) == (3, "", 1)
+    assert f"`minify resume {tmp_path / 'out'}`" in result.stderr
+
+
+def test_a_full_disk_is_one_line_and_usage(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ending_with(monkeypatch, OSError(28, "No space left on device"))
+    result = minify("accuracy", script)
+    assert (result.exit_code, len(lines(result))) == (2, 1)
+    assert result.stderr.startswith("minify: No space left on device: ")
+
+
+def test_a_bug_of_ours_is_never_taken_for_no_such_failure(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    ending_with(monkeypatch, ZeroDivisionError("oops"))
+    result = minify("accuracy", script)
+    assert (result.exit_code, len(lines(result))) == (70, 1)
+    (told,) = tmp_path.glob("minify_bug_*.txt")
+    assert str(told) in result.stderr
+    assert "ZeroDivisionError: oops" in told.read_text()
+
+
+def report(folder: Path, code: int = 0) -> Report:
+    sizes = {"ops": 1, "inputs": 1, "elements": 1, "recorded_inputs": 0}
+    signature = Signature("accuracy", "value", "value")
+    return Report(
+        "reduced",
+        code,
+        "accuracy",
+        folder,
+        folder / "repro.py",
+        signature,
+        original=sizes,
+        reduced=sizes,
+        verified={"runs": 2},
+    )
+
+
+def test_stdout_holds_the_path_of_the_repro_and_nothing_else(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, report(tmp_path, code=3))
+    result = minify("accuracy", script)
+    assert (result.exit_code, result.stdout) == (3, f"{tmp_path / 'repro.py'}\n")
+
+
+def test_stdout_is_the_report_with_json(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ending_with(monkeypatch, report(tmp_path))
+    result = minify("accuracy", script, "--json")
+    row: dict[str, Any] = json.loads(result.stdout)
+    fields = """schema outcome exit_code kind signature stage original reduced repro_lines queries cache_hits slipped
+        also_found seconds verified one_minimal stopped_by decisive passes versions"""
+    assert set(fields.split()) <= set(row)
+    assert set(row["original"]) == {"ops", "inputs", "elements", "recorded_inputs"}
+
+
+def test_arguments_after_two_dashes_are_the_scripts_own(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, report(tmp_path))
+    minify("accuracy", script, "--out", tmp_path / "out", "--", "-x", "--out", "ü")
+    saved = json.loads((tmp_path / "out" / "request.json").read_text())
+    assert saved["args"] == ["-x", "--out", "ü"]
