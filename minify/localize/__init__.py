@@ -45,19 +45,25 @@ class Localised:
 
 
 def first_stage(case: Case, signature: Signature, oracle: Oracle) -> Localised:
-    """The first rung that shows the same failure. Raises Stopped."""
+    """The first rung that shows the same failure, of those below the case's own backend, which does. Raises Stopped."""
     own = _name(case.settings.backend)
-    if own not in ("inductor", *(stage.backend for stage in STAGES)):
-        stages: tuple[Stage, ...] = STAGES[:1]
-    else:
-        stages = tuple(stage for stage in STAGES if stage.backend != own)
+    stages = _below(own)
     rungs = []
-    for stage, verdict in zip(stages, oracle.judge_in_order([_on(case, stage) for stage in stages], signature), strict=True):
+    verdicts = oracle.judge_in_order([_on(case, stage) for stage in stages], signature)
+    for stage, verdict in zip(stages, verdicts, strict=True):
         rungs.append(Rung(stage.name, stage.backend, verdict.outcome.value))
         if verdict.outcome is Outcome.FAILS:
             return Localised(stage.name, tuple(rungs))
     rungs.append(Rung(_last(own), own, Outcome.FAILS.value))
     return Localised(_last(own), tuple(rungs))
+
+
+def _below(own: str) -> tuple[Stage, ...]:
+    """The rungs that a backend stands on. What a backend of the user's own goes through is known only up to Dynamo."""
+    if own == "inductor":
+        return STAGES
+    place = next((place for place, stage in enumerate(STAGES) if stage.backend == own), 1)
+    return STAGES[:place]
 
 
 def _on(case: Case, stage: Stage) -> Case:
@@ -70,4 +76,5 @@ def _name(backend: Arg) -> str:
 
 
 def _last(own: str) -> str:
-    return "Inductor" if own == "inductor" else f"backend {own}"
+    known = {stage.backend: stage.name for stage in STAGES} | {"inductor": "Inductor"}
+    return known.get(own, f"backend {own}")

@@ -1,0 +1,334 @@
+"""The oracle's own part, with a pool that answers from a script: what is kept, what is asked again, what a death means."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import pickle
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from minify.case import Case, Recipe, tensor_inputs
+from minify.errors import Stopped, WorkerBug
+from minify.oracle.local import RETRIES, LocalOracle, Manner
+from minify.oracle.pool import Reply
+from minify.verdict import Divergence, Observation, Outcome, Question, Signature, WorkerError
+from tests.reducing import RAISES, WRONG_VALUE, line
+
+WRONG = Observation("compare", divergences=(Divergence("output:n0", "value", excess=9.0),))
+RIGHT = Observation("compare")
+HANG = Signature("crash", "hang", "hang")
+
+
+def told(value: object) -> Reply:
+    return Reply(value, "compare", "", "", 1.0)
+
+
+def died(how: str, phase: str, seconds: float = 1.0) -> Reply:
+    return Reply(None, phase, how, "last words", seconds)
+
+
+class ScriptedPool:
+    """Answers each request at once by `script(question)`; None leaves it open. `asked` and `futures` keep all of them."""
+
+    script: Callable[[Question], Reply | None] = staticmethod(lambda question: told(RIGHT))
+
+    def __init__(self, command: object, size: int, **_: object) -> None:
+        self.asked: list[Question] = []
+        self.limits: list[float | None] = []
+        self.futures: list[Future[Reply]] = []
+
+    def submit(self, request: Question, timeout: float | None) -> Future[Reply]:
+        self.asked.append(pickle.loads(pickle.dumps(request)))
+        self.limits.append(timeout)
+        future: Future[Reply] = Future()
+        reply = type(self).script(request)
+        if reply is not None:
+            future.set_running_or_notify_cancel()
+            future.set_result(reply)
+        self.futures.append(future)
+        return future
+
+    def close(self) -> None:
+        for future in self.futures:
+            future.cancel()
+
+
+Open = Callable[..., LocalOracle]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Opens oracles over one folder, each with a pool of its own that follows the script given last."""
+    monkeypatch.setattr("minify.oracle.local.WorkerPool", ScriptedPool)
+
+    def open_oracle(script: Callable[[Question], Reply | None] | None = None, **how: Any) -> LocalOracle:
+        if script is not None:
+            monkeypatch.setattr(ScriptedPool, "script", staticmethod(script))
+        manner = {"check": "accuracy", "store": tmp_path / "store"} | how.pop("manner", {})
+        return LocalOracle(Manner(**manner), tmp_path, how.pop("workers", 1), **how)
+
+    yield open_oracle
+
+
+def pool_of(oracle: LocalOracle) -> ScriptedPool:
+    assert isinstance(oracle._pool, ScriptedPool)
+    return oracle._pool
+
+
+def in_turn(*replies: Reply) -> Callable[[Question], Reply]:
+    rest = iter(replies)
+    return lambda question: next(rest)
+
+
+CASE = line("torch.neg", "torch.exp")
+
+
+# --- the cache --------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_on_disk_serves_a_new_oracle_without_a_query(opened: Open) -> None:
+    first = opened(lambda question: told(WRONG))
+    assert first.judge(CASE, WRONG_VALUE).fails and (first.queries, first.cache_hits) == (1, 0)
+    second = opened()
+    verdict = second.judge(CASE, WRONG_VALUE)
+    assert verdict.fails and verdict.cached and verdict.observation == WRONG
+    assert (second.queries, second.cache_hits, pool_of(second).asked) == (0, 1, [])
+
+
+def with_values(case: Case) -> Case:
+    (item,) = tensor_inputs(case)
+    return dataclasses.replace(case, inputs=(dataclasses.replace(item, value=Recipe("ones")),))
+
+
+@pytest.mark.parametrize(
+    ("case", "manner"),
+    [
+        (with_values(CASE), {}),
+        (dataclasses.replace(CASE, settings=dataclasses.replace(CASE.settings, dynamic=True)), {}),
+        (CASE, {"rtol": 1e-3}),
+        (CASE, {"atol": 1e-3}),
+        (CASE, {"reference": "fp32"}),
+        (CASE, {"check": "crash"}),
+    ],
+    ids=["values", "settings", "rtol", "atol", "reference", "check"],
+)
+def test_whatever_can_change_the_answer_is_part_of_its_key(opened: Open, case: Case, manner: dict[str, Any]) -> None:
+    opened(lambda question: told(WRONG)).judge(CASE, WRONG_VALUE)
+    other = opened(manner=manner)
+    other.judge(case, WRONG_VALUE)
+    assert (other.queries, other.cache_hits) == (1, 0)
+
+
+def test_repeated_and_shaken_runs_have_answers_of_their_own(opened: Open) -> None:
+    oracle = opened()
+    for noise, run in ((0, 0), (0, 1), (3, 0), (0, 0)):
+        oracle.observe(CASE, noise=noise, run=run)
+    assert (oracle.queries, oracle.cache_hits) == (3, 1)
+    assert [question.noise for question in pool_of(oracle).asked] == [0, 0, 3]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"not a pickle",
+        pickle.dumps(WRONG)[:-9],
+        pickle.dumps("no observation"),
+        b"cno_such_module\nname\n.",
+        b"I12x\n.",
+    ],
+)
+def test_a_spoilt_file_in_the_cache_is_asked_again_and_replaced(opened: Open, tmp_path: Path, content: bytes) -> None:
+    opened(lambda question: told(WRONG)).judge(CASE, WRONG_VALUE)
+    (kept,) = (tmp_path / "verdicts").iterdir()
+    kept.write_bytes(content)
+    again = opened()
+    assert again.judge(CASE, WRONG_VALUE).fails and again.queries == 1
+    assert pickle.loads(kept.read_bytes()) == WRONG
+
+
+def test_an_answer_that_took_too_long_is_asked_again_once_it_may_take_longer(opened: Open) -> None:
+    allowed = [60.0]
+    oracle = opened(lambda question: died("timeout", "compile", allowed[-1] + 0.2))
+    for limit, queries in ((60.0, 1), (60.0, 1), (30.0, 1), (600.0, 2), (600.0, 2)):
+        oracle.timeout = limit
+        allowed.append(limit)
+        assert oracle.judge(CASE, WRONG_VALUE).outcome is Outcome.TIMED_OUT
+        assert oracle.queries == queries
+    assert pool_of(oracle).limits == [60.0, 600.0]
+
+
+# --- deaths -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", ["", "load", "eager", "reference", "compile", "compare"])
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGTERM", "hung up"])
+def test_a_worker_killed_from_outside_says_nothing_and_is_never_kept(
+    opened: Open, tmp_path: Path, how: str, phase: str
+) -> None:
+    oracle = opened(lambda question: died(how, phase))
+    verdict = oracle.judge(CASE, WRONG_VALUE)
+    assert verdict.outcome is Outcome.BROKEN_WORKER and how in verdict.observation.worker_lost
+    assert len(pool_of(oracle).asked) == 1 + RETRIES and oracle.queries == 1
+    assert list((tmp_path / "verdicts").iterdir()) == []
+    assert opened(lambda question: told(WRONG)).judge(CASE, WRONG_VALUE).fails
+
+
+def test_a_worker_that_lost_its_memory_once_is_asked_again(opened: Open) -> None:
+    lost = Observation("", worker_lost="out of memory")
+    oracle = opened(in_turn(told(lost), died("SIGKILL", "compile"), told(WRONG)))
+    assert oracle.judge(CASE, WRONG_VALUE).fails
+    assert (len(pool_of(oracle).asked), oracle.queries) == (3, 1)
+
+
+@pytest.mark.parametrize("how", ["SIGSEGV", "exit 1", "timeout"])
+def test_a_worker_that_dies_before_it_says_anything_tells_nothing_of_the_case(opened: Open, how: str) -> None:
+    assert opened(lambda question: died(how, "")).judge(CASE, WRONG_VALUE).outcome is Outcome.BROKEN_WORKER
+
+
+@pytest.mark.parametrize("how", ["SIGSEGV", "SIGABRT", "exit 1", "timeout"])
+@pytest.mark.parametrize(("phase", "what"), [("load", "loading"), ("eager", "eager"), ("reference", "eager")])
+def test_a_death_before_the_compiler_had_its_turn_makes_the_case_invalid(
+    opened: Open, how: str, phase: str, what: str
+) -> None:
+    verdict = opened(lambda question: died(how, phase)).judge(CASE, RAISES)
+    assert verdict.outcome is Outcome.INVALID
+    assert verdict.observation.invalid == f"{what} ends with {how}"
+
+
+@pytest.mark.parametrize("phase", ["compile", "run", "compare"])
+def test_a_death_by_signal_in_the_compiler_or_its_code_is_a_crash(opened: Open, phase: str) -> None:
+    oracle = opened(lambda question: died("SIGSEGV", phase))
+    wanted = Signature("crash", "signal", "SIGSEGV")
+    assert oracle.judge(CASE, wanted).fails
+    assert oracle.judge(CASE, wanted).observation.crash_text == "last words"
+    assert oracle.judge(CASE, WRONG_VALUE).outcome is Outcome.SLIPPED
+    assert oracle.queries == 1
+
+
+def test_running_out_of_time_is_a_hang_and_a_failure_only_where_a_hang_is_looked_for(opened: Open) -> None:
+    oracle = opened(lambda question: died("timeout", "compile", 600.0))
+    assert oracle.judge(CASE, HANG).fails
+    verdict = oracle.judge(CASE, WRONG_VALUE)
+    assert verdict.outcome is Outcome.TIMED_OUT and verdict.signature == HANG
+
+
+def test_an_error_of_our_own_in_a_worker_is_said_to_be_one(opened: Open, tmp_path: Path) -> None:
+    with pytest.raises(WorkerBug, match="KeyError: 'oops'"):
+        opened(lambda question: told(WorkerError("KeyError: 'oops'"))).judge(CASE, WRONG_VALUE)
+    with pytest.raises(WorkerBug, match="no worker can be started"):
+        opened(lambda question: died("cannot start", "")).judge(CASE, WRONG_VALUE)
+    assert list((tmp_path / "verdicts").iterdir()) == []
+
+
+def test_a_pool_that_closes_under_a_question_stops_the_run(opened: Open) -> None:
+    oracle = opened(lambda question: died("cancelled", "compile"))
+    with pytest.raises(Stopped):
+        oracle.judge(CASE, WRONG_VALUE)
+    assert oracle.queries == 0
+
+
+# --- failures that show sometimes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("rate", "runs"), [(1.0, 1), (0.9, 2), (0.5, 6), (0.125, 30)])
+def test_a_candidate_of_a_flaky_failure_passes_only_after_enough_runs(opened: Open, rate: float, runs: int) -> None:
+    oracle = opened()
+    oracle.rate = rate
+    assert oracle.judge(CASE, WRONG_VALUE).outcome is Outcome.PASSES
+    assert oracle.queries == len(pool_of(oracle).asked) == runs
+    assert rate == 1.0 or math.pow(1 - rate, runs) <= 0.02
+
+
+def test_a_candidate_of_a_flaky_failure_fails_as_soon_as_one_run_does(opened: Open) -> None:
+    oracle = opened(in_turn(told(RIGHT), told(RIGHT), told(WRONG)))
+    oracle.rate = 0.5
+    assert oracle.judge(CASE, WRONG_VALUE).fails and oracle.queries == 3
+    again = opened()
+    again.rate = 0.5
+    assert again.judge(CASE, WRONG_VALUE).fails and (again.queries, again.cache_hits) == (0, 3)
+
+
+def test_an_invalid_candidate_of_a_flaky_failure_is_run_once(opened: Open) -> None:
+    oracle = opened(lambda question: told(Observation("eager", invalid="eager raises")))
+    oracle.rate = 0.2
+    assert oracle.judge(CASE, WRONG_VALUE).outcome is Outcome.INVALID and oracle.queries == 1
+
+
+# --- order, looking ahead, stopping -----------------------------------------------------------------------------------
+
+
+def programs(count: int) -> list[Case]:
+    return [line(*["torch.neg"] * (number + 1)) for number in range(count)]
+
+
+def test_verdicts_come_in_the_order_of_the_cases_whatever_is_finished_first(opened: Open) -> None:
+    answers = [WRONG, RIGHT, RIGHT, WRONG]
+    late = threading.Timer(0.2, lambda: pool_of(oracle).futures[0].set_result(told(answers[0])))
+
+    def script(question: Question) -> Reply | None:
+        place = len(question.case.graph.ops) - 1
+        return told(answers[place]) if place else None
+
+    oracle = opened(script, workers=4)
+    late.start()
+    assert [verdict.fails for verdict in oracle.judge_in_order(programs(4), WRONG_VALUE)] == [True, False, False, True]
+
+
+def test_no_more_is_asked_ahead_than_there_are_workers_and_only_answers_used_are_counted(opened: Open) -> None:
+    oracle = opened(workers=3)
+    verdicts = oracle.judge_in_order(iter(programs(9)), WRONG_VALUE)
+    next(verdicts)
+    assert (oracle.queries, len(pool_of(oracle).asked)) == (1, 3)
+    next(verdicts)
+    assert (oracle.queries, len(pool_of(oracle).asked)) == (2, 4)
+
+
+def test_closing_the_verdicts_cancels_what_was_asked_ahead(opened: Open) -> None:
+    oracle = opened(lambda question: told(WRONG) if len(question.case.graph.ops) == 1 else None, workers=4)
+    verdicts = oracle.judge_in_order(programs(8), WRONG_VALUE)
+    next(verdicts)
+    verdicts.close()  # type: ignore[attr-defined]
+    first, *others = pool_of(oracle).futures
+    assert first.done() and len(others) == 3 and all(future.cancelled() for future in others)
+    assert oracle.queries == 1
+
+
+def test_the_same_case_asked_twice_at_once_costs_one_query_as_one_by_one(opened: Open) -> None:
+    counts = []
+    for workers in (1, 4):
+        case = line(*["torch.exp"] * workers)
+        oracle = opened(workers=workers)
+        list(oracle.judge_in_order([case, case, case], WRONG_VALUE))
+        counts.append((oracle.queries, oracle.cache_hits))
+    assert counts == [(1, 2), (1, 2)]
+
+
+def test_being_told_to_stop_while_waiting_ends_at_once_and_counts_no_query(opened: Open) -> None:
+    calls = iter(["", "", "budget"])
+    oracle = opened(lambda question: None, workers=2, stopped=lambda: next(calls, "budget"))
+    with pytest.raises(Stopped) as stop:
+        list(oracle.judge_in_order(programs(3), WRONG_VALUE))
+    assert stop.value.reason == "budget" and oracle.queries == 0
+    assert all(future.cancelled() for future in pool_of(oracle).futures)
+
+
+def test_values_are_recorded_by_a_worker_without_a_query(opened: Open) -> None:
+    made = with_values(CASE)
+    oracle = opened(lambda question: told(made))
+    assert oracle.materialise(CASE) == made and oracle.queries == 0
+    assert pool_of(oracle).asked[0].action == "materialise"
+    with pytest.raises(WorkerBug, match="could not be recorded"):
+        opened(lambda question: told(WorkerError("no"))).materialise(CASE)
+
+
+def test_workers_are_warmed_without_a_query(opened: Open) -> None:
+    oracle = opened(workers=3)
+    oracle.warm_up()
+    assert [question.action for question in pool_of(oracle).asked] == ["warm"] * 3 and oracle.queries == 0
