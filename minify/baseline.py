@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 
 from minify.capture.script import Suspect
-from minify.case import Case, tensor_inputs
+from minify.case import Case, TensorMeta, tensor_inputs
 from minify.errors import NoFailure, Unstable
 from minify.oracle.local import LocalOracle
 from minify.verdict import Divergence, Observation, Signature, accuracy_signature, classify, matches
@@ -39,14 +39,14 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
 
     Raises NoFailure (drift, ill-conditioned, eager's own failure) and Unstable (not reproduced)."""
     accuracy = oracle.manner.check == "accuracy"
-    seen = oracle.observe_runs(case, range(RUNS), noise=NOISE if accuracy else 0)
+    seen = _answered(oracle.observe_runs(case, range(RUNS), noise=NOISE if accuracy else 0), suspect)
     observation = seen[0]
     if observation.invalid:
-        _explain_invalid(observation, accuracy)
+        _explain_invalid(observation)
     signature = _signature(observation, accuracy)
     if signature is None:
         if suspect.certain:
-            seen += oracle.observe_runs(case, range(RUNS, MORE_RUNS))
+            seen = _answered([*seen, *oracle.observe_runs(case, range(RUNS, MORE_RUNS))], suspect)
         found = next((o for o in seen if _signature(o, accuracy)), None)
         if found is None:
             _explain_absence(seen, suspect, accuracy)
@@ -55,13 +55,14 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
         observation, signature = found, _signature(found, accuracy)
     assert signature is not None
     if any(not matches(o, signature) for o in seen) and len(seen) < MORE_RUNS:
-        seen += oracle.observe_runs(case, range(len(seen), MORE_RUNS))
+        seen = _answered([*seen, *oracle.observe_runs(case, range(len(seen), MORE_RUNS))], suspect)
     failed = sum(matches(o, signature) for o in seen)
-    if accuracy:
-        _refuse_rounding(case, signature, oracle)
+    if accuracy and failed == len(seen):  # of a failure that comes and goes one run without it proves nothing
+        _refuse_rounding(case, observation, signature, oracle)
     oracle.rate = failed / len(seen)
     if signature.family != "hang":
-        oracle.timeout = max(LEAST_TIMEOUT, 10 * max(o.seconds for o in seen))
+        least = min(LEAST_TIMEOUT, oracle.timeout)  # a user may have asked for less
+        oracle.timeout = max(least, 10 * max(o.seconds for o in seen))
     return Baseline(case, observation, signature, len(seen), failed)
 
 
@@ -69,8 +70,17 @@ def _signature(observation: Observation, accuracy: bool) -> Signature | None:
     return accuracy_signature(observation.divergences) if accuracy else observation.crash
 
 
-def _explain_invalid(observation: Observation, accuracy: bool) -> None:
-    if "eager" in observation.invalid:
+def _answered(seen: list[Observation], suspect: Suspect) -> list[Observation]:
+    """The runs that a worker lived to tell of. Raises Unstable where none did."""
+    told = [observation for observation in seen if not observation.worker_lost]
+    if not told:
+        why = seen[0].worker_lost
+        raise Unstable(f"region {suspect.region} was never answered for: {why}", "fewer --workers need less memory")
+    return told
+
+
+def _explain_invalid(observation: Observation) -> None:
+    if observation.invalid.startswith("eager"):
         raise NoFailure(f"eager itself fails: {observation.invalid}", "this is not a compiler bug")
     raise Unstable(
         f"the captured region cannot be replayed outside the script: {observation.invalid}",
@@ -85,9 +95,6 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
     drift = [row for o in seen for row in o.drift]
     if drift:
         raise NoFailure(drift_text(drift), "nothing to minify")
-    lost = next((o.worker_lost for o in seen if o.worker_lost), "")
-    if lost:
-        raise Unstable(f"region {suspect.region} was never answered for: {lost}", "fewer --workers need less memory")
     if suspect.certain:
         shown = f" ({suspect.signature})" if suspect.signature else ""
         raise Unstable(
@@ -116,9 +123,10 @@ def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accura
         )
 
 
-def _refuse_rounding(case: Case, signature: Signature, oracle: LocalOracle) -> None:
+def _refuse_rounding(case: Case, observation: Observation, signature: Signature, oracle: LocalOracle) -> None:
     """Wrong values of a half-precision program that vanish when Inductor rounds where eager does are rounding (design §4)."""
-    halves = any(item.meta.dtype in HALF for item in tensor_inputs(case)) or bool(case.settings.autocast)
+    metas = [*(item.meta for item in tensor_inputs(case)), *(meta for _, meta in observation.trace)]
+    halves = bool(case.settings.autocast) or any(isinstance(meta, TensorMeta) and meta.dtype in HALF for meta in metas)
     if signature.family != "value" or not halves or case.settings.backend != "inductor":
         return
     key = ("torch._inductor.config", "emulate_precision_casts", True)

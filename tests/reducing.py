@@ -18,6 +18,7 @@ from tests.fake_oracle import FakeOracle
 
 WRONG_VALUE = Signature("accuracy", "value", "value")
 RAISES = Signature("crash", "exception", "LoweringError", "lowering.py:lower")
+HANG_SIGNATURE = Signature("crash", "hang", "hang")
 Answer = Callable[[Case], "bool | Outcome | Observation"]
 
 

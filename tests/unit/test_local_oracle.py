@@ -18,11 +18,10 @@ from minify.errors import Stopped, WorkerBug
 from minify.oracle.local import RETRIES, LocalOracle, Manner
 from minify.oracle.pool import Reply
 from minify.verdict import Divergence, Observation, Outcome, Question, Signature, WorkerError
-from tests.reducing import RAISES, WRONG_VALUE, line
+from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line
 
 WRONG = Observation("compare", divergences=(Divergence("output:n0", "value", excess=9.0),))
 RIGHT = Observation("compare")
-HANG = Signature("crash", "hang", "hang")
 
 
 def told(value: object) -> Reply:
@@ -214,9 +213,9 @@ def test_a_death_by_signal_in_the_compiler_or_its_code_is_a_crash(opened: Open, 
 
 def test_running_out_of_time_is_a_hang_and_a_failure_only_where_a_hang_is_looked_for(opened: Open) -> None:
     oracle = opened(lambda question: died("timeout", "compile", 600.0))
-    assert oracle.judge(CASE, HANG).fails
+    assert oracle.judge(CASE, HANG_SIGNATURE).fails
     verdict = oracle.judge(CASE, WRONG_VALUE)
-    assert verdict.outcome is Outcome.TIMED_OUT and verdict.signature == HANG
+    assert verdict.outcome is Outcome.TIMED_OUT and verdict.signature == HANG_SIGNATURE
 
 
 def test_an_error_of_our_own_in_a_worker_is_said_to_be_one(opened: Open, tmp_path: Path) -> None:
