@@ -5,6 +5,7 @@ compiler's doing? Drift, ill-conditioned programs and one-off failures end here,
 from __future__ import annotations
 
 import dataclasses
+from typing import NoReturn
 
 from minify.capture.script import Suspect
 from minify.case import Case, TensorMeta, tensor_inputs
@@ -50,7 +51,6 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
         found = next((o for o in seen if _signature(o, accuracy)), None)
         if found is None:
             _explain_absence(seen, suspect, accuracy)
-        assert found is not None
         _refuse_ill_conditioned(seen, observation, accuracy)
         observation, signature = found, _signature(found, accuracy)
     assert signature is not None
@@ -79,7 +79,7 @@ def _answered(seen: list[Observation], suspect: Suspect) -> list[Observation]:
     return told
 
 
-def _explain_invalid(observation: Observation) -> None:
+def _explain_invalid(observation: Observation) -> NoReturn:
     if observation.invalid.startswith("eager"):
         raise NoFailure(f"eager itself fails: {observation.invalid}", "this is not a compiler bug")
     raise Unstable(
@@ -88,7 +88,7 @@ def _explain_invalid(observation: Observation) -> None:
     )
 
 
-def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) -> None:
+def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) -> NoReturn:
     crash = next((o.crash for o in seen if o.crash), None)
     if accuracy and crash is not None:
         raise NoFailure(f"the compiled program raises instead of diverging: {crash}", "try `minify crash`")

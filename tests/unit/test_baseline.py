@@ -11,11 +11,11 @@ import pytest
 
 from minify.baseline import LEAST_TIMEOUT, MORE_RUNS, NOISE, Baseline, confirm
 from minify.capture.script import Suspect
-from minify.case import Case, TensorMeta, ValueMeta
+from minify.case import Case, Ref, TensorMeta, ValueMeta
 from minify.errors import NoFailure, Unstable
 from minify.oracle.local import LocalOracle, Manner
 from minify.verdict import Divergence, Observation, Signature
-from tests.cases import Ref, build, given, op, tensor
+from tests.cases import build, given, op, tensor
 from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line
 
 ROW = Divergence("output:n0", "value", max_abs=0.25, max_rel=0.125, eager_abs=0.0625, excess=40.0)
