@@ -86,6 +86,8 @@ def run_op(op: Op, env: Mapping[str, Any]) -> Any:
     kwargs = {key: argument(value, env) for key, value in op.kwargs}
     if op.target.startswith("."):
         return getattr(args[0], op.target[1:])(*args[1:], **kwargs)
+    if op.target == "torch.cond" and len(args) == 4:  # outside a compiled function torch.cond calls the compiler
+        return args[1 if args[0] else 2](*args[3])
     return torch_internals.resolve(op.target)(*args, **kwargs)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -78,6 +78,7 @@ class _Converter:
         self.ops: list[Op] = []
         self.namespaces: set[str] = set()
         self.subgraphs: dict[str, Subgraph] = {}
+        self.sources: dict[str, tuple[int, ...]] = {}
 
     def convert(self) -> Converted:
         placeholders = [node for node in self.module.graph.nodes if node.op == "placeholder"]
@@ -142,12 +143,12 @@ class _Converter:
         for part in str(node.target).split("."):
             value = getattr(value, part)
         if isinstance(value, torch.fx.GraphModule):
-            inner = _Converter(value, nested=True)
-            converted = inner.convert()
+            converted = _Converter(value, nested=not all(map(_is_branching, node.users))).convert()
             if any(param.constant is not None for param in converted.params):
                 raise Unrepresentable(f"subgraph {node.target} holds a constant tensor")
             self.namespaces |= converted.namespaces
             self.subgraphs[node.name] = Subgraph(converted.graph)
+            self.sources[node.name] = tuple(param.source for param in converted.params if param.source is not None)
         elif isinstance(value, torch.Tensor):
             self.params.append(Param(self._name(node), None, constant=value.detach()))
         else:
@@ -164,8 +165,17 @@ class _Converter:
             if target.startswith("torch.ops.") and target.split(".")[2] not in BUILTIN_NAMESPACES:
                 self.namespaces.add(target.split(".")[2])
         args = tuple(self._arg(arg) for arg in node.args)
+        if _is_branching(node):
+            args = (*args[:3], self._operands(node))
         kwargs = tuple((key, self._arg(value)) for key, value in node.kwargs.items())
         return Op(self._name(node), target, args, kwargs)
+
+    def _operands(self, node: torch.fx.Node) -> tuple[Arg, ...]:
+        """What the branches of a `torch.cond` are called with: tensors alone, since eager takes nothing else. Sizes are read
+        off them inside the branch."""
+        branch, operands = cast(torch.fx.Node, node.args[1]), cast("tuple[Any, ...]", node.args[3])
+        kept = self.sources[branch.name]
+        return tuple(self._arg(operand) for position, operand in enumerate(operands) if position in kept)
 
     def _outputs(self, value: Any) -> tuple[Arg, ...]:
         flat = value if isinstance(value, list | tuple) else (value,)
@@ -175,6 +185,16 @@ class _Converter:
         if isinstance(value, torch.fx.Node):
             return self.subgraphs.get(value.name) or Ref(self.names[value.name])
         return python_arg(value, self._arg)
+
+
+def _is_branching(node: torch.fx.Node) -> bool:
+    """Whether `node` is a `torch.cond` in its usual form, both branches graphs of their own."""
+    branches = node.args[1:3]
+    return (
+        getattr(node.target, "__name__", "") == "cond"
+        and len(node.args) == 4
+        and all(isinstance(branch, torch.fx.Node) and branch.op == "get_attr" for branch in branches)
+    )
 
 
 def _plain_operator(node: torch.fx.Node) -> Any:
