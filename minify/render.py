@@ -68,7 +68,7 @@ def identifier(name: str, taken: Iterable[str] = ()) -> str:
     """A short Python name for a graph's own name, unlike any in `taken`: `l_self_modules_fc_parameters_weight_` -> `fc_weight`."""
     short = re.sub(r"\W", "_", name)
     short = re.sub(
-        r"^[LG]_+(self_+|args_|kwargs_|model_)?|^(primals|tangents)_(?=\d)",
+        r"^[LG]_+(self_+|args_|kwargs_|model_|fn_+(?=modules_|parameters_|buffers_))?|^(primals|tangents)_(?=\d)",
         lambda m: (m.group(2) or "")[:1],
         short,
         flags=re.I,

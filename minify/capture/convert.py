@@ -20,6 +20,13 @@ BUILTIN_NAMESPACES = frozenset((
 ))  # fmt: skip
 
 
+# How Dynamo reads sizes off a tensor inside the body of a higher-order op, and the method that does it in eager.
+_SIZE_READS = {
+    "torch.ops.aten.sym_size.int": ".size",
+    "torch.ops.aten.sym_stride.int": ".stride",
+    "torch.ops.aten.sym_numel.default": ".numel",
+    "torch.ops.aten.sym_storage_offset.default": ".storage_offset",
+}
 _AUGMENTED = (
     "iadd",
     "isub",
@@ -160,6 +167,7 @@ class _Converter:
         else:
             try:
                 target = torch_internals.function_name(_plain_operator(node))
+                target = _SIZE_READS.get(target, target)
             except ValueError as error:
                 raise Unrepresentable(str(error)) from error
             if target.startswith("torch.ops.") and target.split(".")[2] not in BUILTIN_NAMESPACES:

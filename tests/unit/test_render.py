@@ -114,6 +114,8 @@ def test_a_literal_keeps_its_value_as_an_operand(value: Any) -> None:
         ("l_self_modules_fc_parameters_weight_", "fc_weight"),
         ("L_self_modules_layers_modules_0_buffers_mean_", "layers_0_mean"),
         ("l_args_0_", "x0"),
+        ("l_fn_modules_0_parameters_weight_", "x0_weight"),
+        ("l_fn_x_", "fn_x"),
         ("primals_3", "p3"),
         ("tangents_1", "t1"),
         ("sum_1", "sum_1"),
