@@ -47,9 +47,10 @@ try:
 
 def _exception(how: Compiling, observation: Observation, signature: Signature) -> str:
     words = telling_words(signature.message, observation.crash_text)
-    names, values, same = "name", repr(signature.name), "type(root).__name__ == name"
+    names, values, other = "name", repr(signature.name), "type(root).__name__ != name"
     if words:
-        names, values, same = "name, words", f"{values}, {words!r}", f"({same} and words in str(root))"
+        names, values = "name, words", f"{values}, {words!r}"
+        other = "(type(root).__name__ != name or words not in str(root))"
     return f"""
 try:
     run(fn)
@@ -60,7 +61,7 @@ try:
     sys.exit(0)
 except Exception as error:
     root, {names} = error, {values}
-    while root is not None and not {same}:
+    while root is not None and {other}:
         root = getattr(root, "inner_exception", None) or root.__cause__
     print(f"observed: {{type(error).__name__}}: {{error}}")
     sys.exit(125 if root is None else 1)
