@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from minify import pipeline
 from minify.capture.function import capture_function
-from minify.errors import UsageError
+from minify.errors import EXIT_STOPPED_EARLY, NoFailure, Stopped, Unstable, UsageError
 from minify.report import Report
-from minify.runs import Request, StopFlag, new_folder
+from minify.runs import Request, RunFolder, StopFlag, new_folder
 
 if TYPE_CHECKING:
     from minify.reduce import Session
@@ -40,11 +40,15 @@ def minify(
     """Shrink the failure of `torch.compile(fn, ...)(*inputs)` to a repro. `kind` is `accuracy` or `crash`.
 
     `inputs` is a sequence of arguments or a mapping of keyword arguments; `train` runs with gradients and checks them;
-    times are in seconds; `tell` is told what goes on. Raises NoFailure, Unstable and UsageError."""
+    times are in seconds; `tell` is told what goes on. Raises NoFailure, Unstable and UsageError, and what `fn` raises."""
     if kind not in ("accuracy", "crash"):
         raise UsageError(f"kind is {kind!r}", "give 'accuracy' or 'crash'")
     if not callable(fn):
         raise UsageError(f"fn is a {type(fn).__name__}, not callable")
+    if not isinstance(inputs, Mapping | Sequence) or isinstance(inputs, str):
+        raise UsageError(
+            f"inputs is a {type(inputs).__name__}", "give a tuple of arguments, or a dict of keyword arguments"
+        )
     name = getattr(fn, "__name__", type(fn).__name__)
     folder = new_folder(name, None if out is None else Path(out))
     request = Request(
@@ -53,8 +57,21 @@ def minify(
     )  # fmt: skip
     folder.save_request(request)
     how = {"backend": backend, "mode": mode, "options": dict(options or {}), "dynamic": dynamic}
-    suspects = capture_function(fn, inputs, folder.path, how, train=train)
-    return pipeline.run(request, folder, StopFlag(budget), _Telling(tell), suspects)
+    try:
+        suspects = capture_function(fn, inputs, folder.path, how, train=train)
+        return pipeline.run(request, folder, StopFlag(budget), _Telling(tell), suspects)
+    except (NoFailure, Unstable) as error:
+        pipeline.no_failure_report(request, folder, error)
+        raise
+    except Stopped as stop:
+        report = _nothing_confirmed(kind, folder, stop)
+        report.write()
+        return report
+
+
+def _nothing_confirmed(kind: str, folder: RunFolder, stop: Stopped) -> Report:
+    message = f"stopped ({stop.reason}) before a failure was confirmed"
+    return Report("stopped early", EXIT_STOPPED_EARLY, kind, folder.path, stopped_by=stop.reason, message=message)
 
 
 class _Telling:

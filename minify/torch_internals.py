@@ -196,16 +196,16 @@ def reset_compiler() -> None:
     torch._dynamo.reset()
 
 
-def known_backends() -> tuple[str, ...]:
-    """Names that `torch.compile(backend=...)` takes, debugging backends included."""
-    return tuple(torch._dynamo.list_backends(exclude_tags=()))
-
-
 def backend(name: str) -> GraphCompiler:
     """The graph compiler registered under `name`. Raises torch's InvalidBackend for an unknown one."""
     from torch._dynamo.backends.registry import lookup_backend
 
     return lookup_backend(name)
+
+
+def inductor_patches(mode: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The config changes that `mode` and `options` of torch.compile amount to."""
+    return {**(torch._inductor.list_mode_options(mode) if mode and mode != "default" else {}), **options}
 
 
 # --- watching what a script compiles ---------------------------------------------------------------------------------
@@ -251,7 +251,7 @@ def _how_wrapped(compiler: Any) -> dict[str, Any]:
     if hasattr(compiler, "compiler_name") and hasattr(compiler, "config"):
         return {"backend": compiler.compiler_name, "options": dict(compiler.config), **known}
     if hasattr(compiler, "compiler_fn") and hasattr(compiler, "kwargs"):
-        named = getattr(compiler, "compiler_name", "") in known_backends()
+        named = getattr(compiler, "compiler_name", "") in torch._dynamo.list_backends(exclude_tags=())
         return {"backend": compiler.compiler_name if named else compiler.compiler_fn, **compiler.kwargs, **known}
     return {"backend": compiler}
 

@@ -6,8 +6,10 @@ raises, becomes a case in a run folder of its own that `minify resume DIR` takes
 
 from __future__ import annotations
 
+import dataclasses
 import logging
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 
 from minify import case as cases
 from minify import torch_internals
-from minify.capture.convert import Unrepresentable
+from minify.capture.snapshot import Snapshot
 from minify.capture.watch import Region, Watch, Watcher
 from minify.errors import UsageError
 from minify.runs import Request, RunFolder, new_folder
@@ -24,49 +26,81 @@ log = logging.getLogger("minify")
 
 
 def minify_backend(module: torch.fx.GraphModule, example_inputs: list[Any], **options: Any) -> Callable[..., Any]:
-    """A Dynamo backend. `options` go to Inductor. Raises what Inductor raises, with the case on disk."""
-    inductor = torch_internals.backend("inductor")
-    how = {"backend": "inductor", "mode": options.get("mode"), "options": options.get("options")}
-    try:
-        folder = new_folder("backend", None)
-    except UsageError as error:
-        log.warning("minify: not watching: %s", error)
-        return inductor(module, example_inputs)  # type: ignore[no-any-return]
-    watcher = _Watcher(folder, example_inputs)
-    watched: Callable[..., Any] = watcher.wrap(inductor, how)(module, example_inputs)
+    """A Dynamo backend. `mode` and `options` go to Inductor. Raises what Inductor raises, with the case on disk."""
+    mode, chosen = options.get("mode"), dict(options.get("options") or {})
+    how = {"backend": "inductor", "mode": mode, "options": chosen}
+    patches = torch_internals.inductor_patches(mode, chosen)
+    watching = _Watcher(example_inputs).wrap(torch_internals.backend("inductor"), how)
+    watched: Callable[..., Any] = watching(module, example_inputs, **({"config_patches": patches} if patches else {}))
     return watched
 
 
 class _Watcher(Watcher):
-    """Watches one graph for both kinds of failure; its folder goes again where nothing was found."""
+    """Watches one graph for both kinds of failure. It has a folder from the moment that there is a case to keep."""
 
-    def __init__(self, folder: RunFolder, example_inputs: list[Any]) -> None:
-        super().__init__(Watch("accuracy", folder.path), {})
-        self._run_folder = folder
-        self._example = example_inputs
+    def __init__(self, example_inputs: list[Any]) -> None:
+        super().__init__(Watch("accuracy", Path()), {})
+        self._run_folder: RunFolder | None = None
+        self._untold: list[tuple[str, dict[str, Any]]] = []
+        self._args: Sequence[Any] = example_inputs
 
     def event(self, name: str, **facts: Any) -> None:
-        super().event(name, **facts)
+        self._untold.append((name, {"time": time.time(), **facts}))
+        if self._run_folder is not None:
+            self._tell()
+        if name == "skipped":
+            log.warning("minify: a graph goes unwatched: %s", facts["why"])
         if name == "diverged":
             self._hand_over("accuracy", Path(facts["case"]))
+
+    def _tell(self) -> None:
+        while self._untold:
+            name, facts = self._untold.pop(0)
+            super().event(name, **facts)
+
+    def _checked_run(self, region: Region, compiled: Callable[..., Any], args: Sequence[Any]) -> Any:
+        self._args = args
+        try:
+            return super()._checked_run(region, compiled, args)
+        finally:
+            self._args = ()
 
     def _guarded(self, region: Region, action: Callable[[], Any]) -> Any:
         try:
             return super()._guarded(region, action)
         except Exception:
-            if region.converted is not None:
-                self._save_crash(region, self._example)
+            if region.converted is not None and not self.found:
+                self._save_crash(region)
             raise
 
-    def _save_crash(self, region: Region, args: list[Any]) -> None:
+    def _save_crash(self, region: Region) -> None:
+        self.found += 1
         try:
-            self._hand_over("crash", self._write(region, self._snapshot(region, args)))
-        except Unrepresentable as error:
-            log.warning("minify: the graph that fails cannot be written down: %s", error)
+            self._hand_over("crash", self._write(region, self._snapshot(region, self._args)))
+        except Exception as error:  # noqa: BLE001 - the user's own exception is on its way and must get there
+            log.warning("minify: the graph that fails cannot be kept: %s", error)
+
+    def _defer(self, region: Region, taken: Snapshot) -> None:
+        """Whether what draws random numbers is right, only a run of its own can tell: not kept for that alone."""
+        if not region.random:
+            region.random = True
+            log.warning("minify: a graph that draws random numbers goes unchecked; `minify accuracy` can check it")
+
+    def _write(self, region: Region, taken: Snapshot) -> Path:
+        if self._run_folder is None:
+            try:
+                self._run_folder = new_folder("backend", None)
+            except UsageError as error:
+                log.warning("minify: a failing graph cannot be kept: %s", error)
+                raise
+            self.watch = dataclasses.replace(self.watch, folder=self._run_folder.path)
+            self._tell()
+        return super()._write(region, taken)
 
     def _hand_over(self, kind: str, path: Path) -> None:
         """Make the folder one that `minify resume` takes on."""
+        assert self._run_folder is not None
         self._run_folder.save_request(Request(kind=kind, script="backend"))
         cases.save(cases.load(path), self._run_folder.case_file)
-        log.warning("minify: %s; reduce it with: minify resume %s", {"crash": "the compiler raises"}.get(kind, "a compiled graph diverges"),
-                    self._run_folder.path)  # fmt: skip
+        what = "the compiler or its code raises" if kind == "crash" else "a compiled graph diverges"
+        log.warning("minify: %s; reduce it with: minify resume %s", what, self._run_folder.path)
