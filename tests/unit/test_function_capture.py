@@ -14,13 +14,14 @@ import torch
 
 from minify import case as cases
 from minify import torch_internals
-from minify.capture.backend import minify_backend
+from minify.backend import minify_backend
 from minify.capture.function import capture_function
 from minify.capture.script import Suspect
 from minify.case import Case, Const
 from minify.errors import NoFailure, UsageError
 from minify.replay import replay
 from minify.runs import RunFolder
+from tests.backends import off_by_one, scaled
 
 
 @pytest.fixture(autouse=True)
@@ -50,10 +51,6 @@ def rerun(case: Case, store: Path = Path("store")) -> Any:
 
 
 # --- functions --------------------------------------------------------------------------------------------------------
-
-
-def scaled(x: torch.Tensor, by: torch.Tensor) -> torch.Tensor:
-    return torch.relu(x) * by
 
 
 def broken_in_two(x: torch.Tensor) -> torch.Tensor:
@@ -117,16 +114,11 @@ def test_how_the_program_would_be_compiled_is_kept_though_nothing_is() -> None:
     assert (case.settings.backend, case.settings.options) == ("aot_eager", (("max_fusion_size", 1),))
 
 
-def off_by_one(module: torch.fx.GraphModule, example_inputs: list[Any]) -> Callable[..., Any]:
-    """A backend that is wrong."""
-    return lambda *args: [out + 1 for out in module(*args)]
-
-
-@pytest.mark.parametrize("fn", [scaled, torch.nn.Bilinear(2, 2, 2)], ids=["of this module", "of torch"])
+@pytest.mark.parametrize("fn", [scaled, torch.nn.Bilinear(2, 2, 2)], ids=["of its module", "of torch"])
 def test_a_backend_of_the_users_own_goes_along_by_name_with_its_text(fn: Callable[..., Any]) -> None:
     (case,) = captured(fn, (torch.ones(2), torch.ones(2)), backend=off_by_one)
     assert case.settings.backend == Const("off_by_one")
-    assert "def off_by_one" in case.program.prelude and "def test_" not in case.program.prelude
+    assert "def off_by_one" in case.program.prelude and "unrelated" not in case.program.prelude
     live = replay(case, Path("store"))
     compiler = live.python(case.settings.backend)
     assert compiler.__doc__ == off_by_one.__doc__
