@@ -142,6 +142,7 @@ def test_repeated_and_shaken_runs_have_answers_of_their_own(opened: Open) -> Non
         b"cno_such_module\nname\n.",
         b"I12x\n.",
     ],
+    ids=["empty", "no pickle", "cut short", "something else", "of a module that is gone", "garbled"],
 )
 def test_a_spoilt_file_in_the_cache_is_asked_again_and_replaced(opened: Open, tmp_path: Path, content: bytes) -> None:
     opened(lambda question: told(WRONG)).judge(CASE, WRONG_VALUE)
