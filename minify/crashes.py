@@ -1,13 +1,12 @@
 """The identity of a crash: what makes two exceptions the same failure.
 
-Owns the stripping of numbers, names and paths. Works on exceptions; runs nothing.
+Owns the root of an exception, the compiler's innermost frame, and the stripping of numbers, names and paths. Runs nothing.
 """
 
 from __future__ import annotations
 
 import re
 
-from minify import torch_internals
 from minify.verdict import Signature
 
 _STRIPPED = (
@@ -31,15 +30,47 @@ def plain_message(text: str) -> str:
     return message.strip()[:200]
 
 
+_COMPILER_PATHS = ("torch/_inductor", "torch/_dynamo", "torch/_functorch", "torch/fx", "torch/_subclasses", "torch/_decomp",
+                   "torch/_refs", "torch/_prims", "torch/_higher_order_ops", "torch/_meta_registrations", "torch/utils/_sympy",
+                   "triton/")  # fmt: skip
+_PLUMBING = re.compile(
+    r"(__call__|_fn|inner|wrapper|wrapped|compile_wrapper|_compile_to_module|__torch_dispatch__|result)"
+)
+
+
+def root_cause(error: BaseException) -> BaseException:
+    """The exception that started it, under torch's wrappers (BackendCompilerFailed, InductorError, LoweringException)."""
+    seen = {id(error)}
+    while True:
+        inner = getattr(error, "inner_exception", None) or error.__cause__
+        if not isinstance(inner, BaseException) or id(inner) in seen:
+            return error
+        seen.add(id(inner))
+        error = inner
+
+
+def compiler_frame(error: BaseException) -> str:
+    """`file.py:function` of the innermost frame that lies in torch's compiler, "" if none does."""
+    found = ""
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        path = code.co_filename.replace("\\", "/")
+        if any(mark in path for mark in _COMPILER_PATHS) and not _PLUMBING.fullmatch(code.co_name):
+            found = f"{path.rsplit('/', 1)[-1]}:{code.co_name}"
+        trace = trace.tb_next
+    return found
+
+
 def crash_signature(error: BaseException) -> Signature:
     """The identity of an exception: its root's type, the innermost compiler frame, the stripped message."""
-    root = torch_internals.root_cause(error)
-    frame = torch_internals.compiler_frame(root) or torch_internals.compiler_frame(error)
+    root = root_cause(error)
+    frame = compiler_frame(root) or compiler_frame(error)
     return Signature("crash", "exception", type(root).__name__, frame, plain_message(str(root)))
 
 
 def trace_text(error: BaseException) -> str:
-    root = torch_internals.root_cause(error)
+    root = root_cause(error)
     return f"{type(root).__name__}: {root}"[:4000]
 
 

@@ -295,6 +295,20 @@ def switched(name: str, value: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
+def switches_kept() -> Iterator[None]:
+    """Every global switch is afterwards as it was, whoever sets it meanwhile. One that torch refuses to read is left alone."""
+    before = []
+    for read, write in _SWITCHES.values():
+        with contextlib.suppress(RuntimeError):
+            before.append((write, read()))
+    try:
+        yield
+    finally:
+        for write, value in before:
+            write(value)
+
+
+@contextlib.contextmanager
 def seeded(case: Case) -> Iterator[None]:
     """Random generators reseeded for a run, and their state given back."""
     state = interpret.random_state()

@@ -7,6 +7,7 @@ Lowest layer: imports nothing of minify.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import functools
 import importlib
 import math
@@ -92,9 +93,13 @@ def function_name(function: Any) -> str:
     raise ValueError(f"no importable name for {function!r}")
 
 
-@functools.cache
 def resolve(target: str) -> Callable[..., Any]:
     """The function behind a dotted name. Raises AttributeError or ImportError where torch has no such thing."""
+    # A custom op may be defined anew, and calling the one that was is a segmentation fault (seen on torch 2.13).
+    return _found(target) if target.startswith("torch.ops.") else _found_before(target)
+
+
+def _found(target: str) -> Callable[..., Any]:
     parts = target.split(".")
     for cut in range(len(parts) - 1, 0, -1):
         try:
@@ -107,6 +112,9 @@ def resolve(target: str) -> Callable[..., Any]:
             raise AttributeError(f"{target} is not callable")
         return found  # type: ignore[no-any-return]
     raise ImportError(f"no module holds {target}")
+
+
+_found_before = functools.cache(_found)
 
 
 # --- configs and global switches ------------------------------------------------------------------------------------
@@ -324,6 +332,32 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 @contextlib.contextmanager
+def configs_kept() -> Iterator[None]:
+    """Every compiler config is afterwards as it was, whoever assigns to it meanwhile."""
+    modules = [importlib.import_module(name) for name in CONFIG_MODULES]
+    before = [(module, key, _override(entry)) for module in modules for key, entry in module._config.items()]
+    try:
+        yield
+    finally:
+        for module, key, value in before:
+            if _override(module._config[key]) is not value:
+                setattr(
+                    module, key, getattr(module, key)
+                )  # tells the module that what it computed of its keys is stale
+                _override(module._config[key], value)
+
+
+def _override(entry: Any, *value: Any) -> Any:
+    """What a config is set to, which is a plain attribute before torch 2.12 and a context variable since; sets `value`."""
+    held = entry.user_override
+    if isinstance(held, contextvars.ContextVar):
+        return held.set(*value) if value else held.get()
+    if value:
+        entry.user_override = value[0]
+    return held
+
+
+@contextlib.contextmanager
 def modes_kept() -> Iterator[None]:
     """Grad mode, autocast and functorch levels are afterwards as they were, whatever is entered and not left."""
     grad, cache = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
@@ -362,37 +396,3 @@ class NoDispatch(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         return func(*args, **(kwargs or {}))
-
-
-# --- crashes ----------------------------------------------------------------------------------------------------------
-
-_COMPILER_PATHS = ("torch/_inductor", "torch/_dynamo", "torch/_functorch", "torch/fx", "torch/_subclasses", "torch/_decomp",
-                   "torch/_refs", "torch/_prims", "torch/_higher_order_ops", "torch/_meta_registrations", "torch/utils/_sympy",
-                   "triton/")  # fmt: skip
-_PLUMBING = re.compile(
-    r"(__call__|_fn|inner|wrapper|wrapped|compile_wrapper|_compile_to_module|__torch_dispatch__|result)"
-)
-
-
-def root_cause(error: BaseException) -> BaseException:
-    """The exception that started it, under torch's wrappers (BackendCompilerFailed, InductorError, LoweringException)."""
-    seen = {id(error)}
-    while True:
-        inner = getattr(error, "inner_exception", None) or error.__cause__
-        if not isinstance(inner, BaseException) or id(inner) in seen:
-            return error
-        seen.add(id(inner))
-        error = inner
-
-
-def compiler_frame(error: BaseException) -> str:
-    """`file.py:function` of the innermost frame that lies in torch's compiler, "" if none does."""
-    found = ""
-    trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        path = code.co_filename.replace("\\", "/")
-        if any(mark in path for mark in _COMPILER_PATHS) and not _PLUMBING.fullmatch(code.co_name):
-            found = f"{path.rsplit('/', 1)[-1]}:{code.co_name}"
-        trace = trace.tb_next
-    return found

@@ -23,8 +23,8 @@ import torch
 from minify import channel, compare, torch_internals
 from minify.crashes import crash_signature, first_line, trace_text
 from minify.reference import lockstep, reference_run
-from minify.replay import Replay, applied, materialised, replay
-from minify.trial import Run, compare_runs, run_program, shaken
+from minify.replay import Replay, applied, materialised, replay, switches_kept
+from minify.trial import Run, compare_runs, run_program, shaken, undisturbed
 from minify.verdict import Observation, Question, Signature, WorkerError
 
 
@@ -63,7 +63,9 @@ def judge(question: Question, phase: Callable[[str], None]) -> Observation:
         phase(name)
 
     try:
-        seen = _observe(question, enter)
+        with warnings.catch_warnings(), torch_internals.configs_kept(), switches_kept(), undisturbed():
+            warnings.simplefilter("ignore")  # whoever has made warnings errors did not mean the compiler's own
+            seen = _observe(question, enter)
     except _Invalid as reason:
         seen = Observation(reached, invalid=str(reason))
     return dataclasses.replace(seen, phase=reached, seconds=time.monotonic() - started)

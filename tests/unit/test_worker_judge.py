@@ -1,0 +1,379 @@
+"""What a worker answers: a compiler that is right passes, and each way of being wrong is told as what it is."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch._dynamo
+import torch._inductor.config
+
+from minify import torch_internals, worker
+from minify.case import Case, Const, Derived, ListArg, Op, Recipe, Ref, ScalarInput, Settings
+from minify.store import save_base
+from minify.verdict import Observation, Question, Signature, classify
+from tests.cases import build, given, op, tensor
+
+R = Ref
+RANDN = Recipe("randn")
+RELU = build(
+    [given("x", tensor((4, 3)), RANDN)], [op("a", "torch.relu", R("x")), op("y", "torch.add", R("a"), 1)], ["y"]
+)
+VALUE = Signature("accuracy", "value", "value")
+STRIDE = Signature("accuracy", "metadata", "stride")
+
+FAULTS = {
+    "right": "lambda call: call",
+    "adds to relu": "lambda call: lambda *args: tuple(o + 1e-2 for o in call(*args))",
+    "changes strides": "lambda call: lambda *args: tuple(o.t().contiguous().t() for o in call(*args))",
+    "changes the dtype": "lambda call: lambda *args: tuple(o.double() for o in call(*args))",
+    "off by one": "lambda call: lambda *args: tuple(o + 1 if not o.is_floating_point() else o for o in call(*args))",
+    "makes NaN": "lambda call: lambda *args: tuple(o / 0 * 0 for o in call(*args))",
+    "forgets writes": "lambda call: lambda *args: call(*(a.clone() if torch.is_tensor(a) else a for a in args))",
+    "copies views": "lambda call: lambda *args: tuple(o.clone() for o in call(*args))",
+    "forgets the gradient": "lambda call: lambda *args: tuple(o.detach() + 0 * a.sum() for a in args[:1] for o in call(*args))",
+    "doubles the gradient": "lambda call: lambda *args: tuple(2 * o - o.detach() for o in call(*args))",
+    "detaches": "lambda call: lambda *args: tuple(o.detach() for o in call(*args))",
+    "draws once more": "lambda call: lambda *args: torch.rand(1) is None or call(*args)",
+    "raises at run time": "lambda call: lambda *args: 1 / 0",
+}
+PRELUDE = """
+def faulty(module, inputs):
+    call = ({})(module.forward)
+    return call
+"""
+RAISES = """
+def faulty(module, inputs):
+    raise ValueError("cannot lower node 12")
+"""
+LEAVES_MODES = """
+torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
+torch.use_deterministic_algorithms(True)
+
+def faulty(module, inputs):
+    torch._dynamo.config.suppress_errors = True
+    torch.set_default_dtype(torch.float64)
+    torch.set_grad_enabled(False)
+    torch.manual_seed(99)
+    return module.forward
+"""
+
+
+def with_backend(case: Case, prelude: str) -> Case:
+    program = dataclasses.replace(case.program, prelude=prelude)
+    return dataclasses.replace(
+        case, program=program, settings=dataclasses.replace(case.settings, backend=Const("faulty"))
+    )
+
+
+def faulty(case: Case, fault: str) -> Case:
+    return with_backend(case, PRELUDE.format(FAULTS[fault]))
+
+
+def judged(case: Case, root: Path, check: str = "accuracy", **how: Any) -> Observation:
+    phases: list[str] = []
+    seen = worker.judge(Question("judge", case, check, str(root), **how), phases.append)
+    assert phases[-1] == seen.phase
+    return seen
+
+
+def kinds(seen: Observation) -> list[str]:
+    assert not seen.invalid, seen.invalid
+    assert seen.crash is None, seen.crash_text
+    return sorted({f"{row.where} {row.kind}" for row in seen.divergences})
+
+
+INTS = build([given("x", tensor((4,), "int64"), Recipe("arange"))], [op("y", "torch.mul", R("x"), 2)], ["y"])
+WRITES = build([given("x", tensor((4, 3)), RANDN)], [op("w", ".mul_", R("x"), 2), op("y", "torch.neg", R("w"))], ["y"])
+VIEWS = build(
+    [given("x", tensor((4, 3)), RANDN)], [op("v", ".view", R("x"), -1), op("y", "torch.neg", R("x"))], ["v", "y"]
+)
+TRAINS = build(
+    [given("x", tensor((4, 3), requires_grad=True), RANDN)],
+    [op("y", "torch.sin", R("x"))],
+    ["y"],
+    Settings(grad_mode="grad", backward="randn"),
+)
+DROPS = build(
+    [given("x", tensor((40, 3)), RANDN)],
+    [op("y", "torch.nn.functional.dropout", R("x"), 0.5, True)],
+    ["y"],
+    Settings(seed=4),
+)
+
+
+@pytest.mark.parametrize(
+    ("case", "fault", "expected"),
+    [
+        (RELU, "right", []),
+        (RELU, "adds to relu", ["output:y value"]),
+        (RELU, "changes strides", ["output:y stride"]),
+        (RELU, "changes the dtype", ["output:y dtype"]),
+        (RELU, "makes NaN", ["output:y nonfinite"]),
+        (INTS, "right", []),
+        (INTS, "off by one", ["output:y integer"]),
+        (WRITES, "right", []),
+        (WRITES, "forgets writes", ["input:x value"]),
+        (VIEWS, "right", []),
+        (VIEWS, "copies views", ["output:v aliasing"]),
+        (TRAINS, "right", []),
+        (TRAINS, "adds to relu", ["output:y value"]),
+        (TRAINS, "changes strides", ["output:y stride"]),
+        (TRAINS, "forgets the gradient", ["grad:x value"]),
+        (TRAINS, "doubles the gradient", ["grad:x value"]),
+        (TRAINS, "detaches", ["grad:x structure"]),
+        (DROPS, "right", []),
+        (DROPS, "draws once more", ["output:y value"]),
+    ],
+)
+def test_each_way_of_being_wrong_is_told_as_what_it_is(
+    case: Case, fault: str, expected: list[str], tmp_path: Path
+) -> None:
+    assert kinds(judged(faulty(case, fault), tmp_path)) == expected
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("case", [RELU, INTS, WRITES, VIEWS, TRAINS, DROPS])
+def test_compilers_that_are_right_pass(case: Case, backend: str, tmp_path: Path) -> None:
+    settings = dataclasses.replace(case.settings, backend=backend)
+    seen = judged(dataclasses.replace(case, settings=settings), tmp_path)
+    assert (kinds(seen), seen.drift, seen.phase) == ([], (), "compare")
+
+
+def test_what_was_noted_of_every_op_comes_with_the_answer(tmp_path: Path) -> None:
+    seen = judged(faulty(DROPS, "right"), tmp_path)
+    assert [name for name, _ in seen.trace] == ["y"]
+    assert seen.random
+    assert seen.seconds > 0
+
+
+def test_numbers_tell_how_wrong_it_is(tmp_path: Path) -> None:
+    (row,) = judged(faulty(RELU, "adds to relu"), tmp_path).divergences
+    assert row.max_abs == pytest.approx(1e-2, rel=1e-3)
+    assert (row.bad, row.total) == (12, 12)
+    assert row.eager_abs < 1e-6
+
+
+def test_a_tolerance_can_be_given(tmp_path: Path) -> None:
+    assert kinds(judged(faulty(RELU, "adds to relu"), tmp_path, atol=0.1)) == []
+
+
+# --- crashes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("check", ["accuracy", "crash"])
+def test_a_compiler_that_raises_has_crashed_whatever_was_asked(check: str, tmp_path: Path) -> None:
+    seen = judged(with_backend(RELU, RAISES), tmp_path, check)
+    assert seen.crash == Signature(
+        "crash", "exception", "ValueError", seen.crash.frame if seen.crash else "", "cannot lower node #"
+    )
+    assert seen.crash_text == "ValueError: cannot lower node 12"
+    assert (seen.phase, seen.divergences) == ("compile", ())
+    assert classify(seen, VALUE).outcome.name == "SLIPPED"
+    assert classify(seen, seen.crash).outcome.name == "FAILS"
+
+
+def test_code_that_raises_when_it_runs_has_crashed(tmp_path: Path) -> None:
+    seen = judged(faulty(RELU, "raises at run time"), tmp_path, "crash")
+    assert seen.crash is not None
+    assert seen.crash.name == "ZeroDivisionError"
+
+
+def test_a_wrong_result_is_no_crash(tmp_path: Path) -> None:
+    seen = judged(faulty(RELU, "adds to relu"), tmp_path, "crash")
+    assert (seen.crash, seen.divergences) == (None, ())
+
+
+# --- cases that are none ------------------------------------------------------------------------------------------------
+
+
+def ops_of(*ops: Op) -> Case:
+    return build([given("x", tensor((4, 3)), RANDN)], ops, [ops[-1].name])
+
+
+@pytest.mark.parametrize(
+    ("case", "told"),
+    [
+        (ops_of(op("y", ".view", R("x"), 5)), "eager raises: RuntimeError"),
+        (ops_of(op("y", "torch.no_such_function", R("x"))), "eager raises: AttributeError"),
+        (build([given("x")], [op("y", "torch.relu", R("x"))], ["y"]), "cannot be loaded"),
+        (build([given("x", value=Derived("0" * 32, "a"))], [], ["x"]), "cannot be loaded"),
+        (with_backend(RELU, "this is no Python"), "cannot be loaded: SyntaxError"),
+        (with_backend(RELU, "raise OSError('no file')"), "cannot be loaded: OSError: no file"),
+        (
+            dataclasses.replace(RELU, settings=Settings(config=(("torch._inductor.config", "no_such_key", 1),))),
+            "settings",
+        ),
+        (
+            build(
+                [given("x", tensor((4, 3), requires_grad=True), RANDN)],
+                [op("y", ".mul_", R("x"), 2)],
+                ["y"],
+                Settings(grad_mode="grad"),
+            ),
+            "eager raises: RuntimeError: a leaf Variable",
+        ),
+    ],
+)
+def test_a_case_that_eager_cannot_run_is_invalid(case: Case, told: str, tmp_path: Path) -> None:
+    seen = judged(case, tmp_path)
+    assert seen.invalid.startswith(told)
+    assert "\n" not in seen.invalid
+    assert classify(seen, VALUE).outcome.name == "INVALID"
+
+
+# --- what may not leak from one question into the next --------------------------------------------------------------------
+
+
+def process_state() -> list[Any]:
+    return [
+        torch.get_default_dtype(),
+        torch.is_grad_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_rng_state().tolist(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.get_float32_matmul_precision(),
+        torch_internals.config_changes(),
+    ]
+
+
+EVERYTHING = Settings(
+    backend="eager",
+    config=(("torch._inductor.config", "max_fusion_size", 2), ("torch._dynamo.config", "verbose", True)),
+    grad_mode="no_grad",
+    autocast=(("cpu", "bfloat16"),),
+    switches=(("default_dtype", Const("torch.float64")), ("deterministic", True), ("matmul_precision", "high")),
+    seed=8,
+)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        dataclasses.replace(RELU, settings=EVERYTHING),
+        dataclasses.replace(RELU, settings=Settings(backend="eager", grad_mode="inference")),
+        with_backend(RELU, RAISES),
+        with_backend(RELU, LEAVES_MODES),
+        ops_of(op("g", "torch.set_grad_enabled", False), op("y", ".view", R("x"), 5)),
+        ops_of(
+            op("v", "torch._functorch.predispatch._vmap_increment_nesting", 4, "error"), op("y", ".view", R("x"), 5)
+        ),
+    ],
+)
+def test_a_question_leaves_the_process_as_it_was(case: Case, tmp_path: Path) -> None:
+    before = process_state()
+    judged(case, tmp_path)
+    assert process_state() == before
+
+
+def test_settings_are_in_force_while_a_case_runs(tmp_path: Path) -> None:
+    told = """
+def faulty(module, inputs):
+    config = (torch._inductor.config.max_fusion_size, torch.get_default_dtype(), torch.are_deterministic_algorithms_enabled())
+    raise ValueError(repr((config, torch.is_autocast_enabled("cpu"), torch.is_grad_enabled(), [tuple(i.shape) for i in inputs])))
+"""
+    case = dataclasses.replace(RELU, settings=EVERYTHING)
+    seen = judged(with_backend(case, told), tmp_path, "crash")
+    assert seen.crash_text == "ValueError: ((2, torch.float64, True), True, False, [(4, 3)])"
+
+
+def test_shapes_that_changed_from_one_question_to_the_next_stay_static(tmp_path: Path) -> None:
+    told = """
+def faulty(module, inputs):
+    raise ValueError([type(i).__name__ for i in inputs])
+"""
+    for rows in (4, 5, 6):
+        case = build([given("x", tensor((rows, 3)), RANDN)], RELU.graph.ops, ["y"])
+        assert judged(with_backend(case, told), tmp_path, "crash").crash_text == "ValueError: ['Tensor']"
+
+
+def test_dynamic_dims_and_numbers_reach_the_compiler_as_symbols(tmp_path: Path) -> None:
+    told = """
+def faulty(module, inputs):
+    raise ValueError([type(i).__name__ for i in inputs])
+"""
+    dynamic = build([given("x", tensor((4, 3)), RANDN, dynamic=(0,))], RELU.graph.ops, ["y"])
+    assert judged(with_backend(dynamic, told), tmp_path, "crash").crash_text == "ValueError: ['SymInt', 'Tensor']"
+    number = build(
+        [given("x", tensor((4, 3)), RANDN), ScalarInput("n", 7, dynamic=True)],
+        [op("y", "torch.mul", R("x"), R("n"))],
+        ["y"],
+        Settings(config=torch_internals.dynamic_numbers(["n"])),
+    )
+    assert judged(with_backend(number, told), tmp_path, "crash").crash_text == "ValueError: ['Tensor', 'SymInt']"
+
+
+# --- noise, reference, other programs -------------------------------------------------------------------------------------
+
+CANCELS = build(
+    [given("x", tensor((64,)), RANDN)],
+    [op("b", "torch.add", R("x"), 1000), op("s", "torch.sub", R("b"), 1000), op("y", "torch.div", R("s"), 1e-4)],
+    ["y"],
+)
+REASSOCIATES = PRELUDE.format("lambda call: lambda x: (x / 1e-4,)")
+
+
+def test_a_result_nearer_the_truth_than_eager_passes(tmp_path: Path) -> None:
+    assert kinds(judged(with_backend(CANCELS, REASSOCIATES), tmp_path)) == []
+    assert kinds(judged(with_backend(CANCELS, REASSOCIATES), tmp_path, reference="none")) == ["output:y value"]
+
+
+def test_what_shaking_the_inputs_does_too_is_explained(tmp_path: Path) -> None:
+    tipping = build(
+        [given("x", tensor((3,)), Recipe("full", (0.3,)))],
+        [op("d", "torch.sub", R("x"), 0.3), op("s", "torch.sign", R("d"))],
+        ["s"],
+    )
+    flips = PRELUDE.format("lambda call: lambda x: (torch.ones(3),)")
+    assert kinds(judged(with_backend(tipping, flips), tmp_path, reference="none")) == ["output:s value"]
+    assert kinds(judged(with_backend(tipping, flips), tmp_path, reference="none", noise=8)) == []
+
+
+def test_programs_of_many_kinds_run(tmp_path: Path) -> None:
+    mixed = build(
+        [given("x", tensor((4, 3)), RANDN), ScalarInput("n", 2)],
+        [
+            op("s", "torch.split", R("x"), R("n")),
+            op("a", "operator.getitem", R("s"), 0),
+            op("f", "torch._foreach_add", ListArg((R("x"), R("a"))), 1.0),
+            op("g", "operator.getitem", R("f"), 1),
+            op("w", "operator.iadd", R("a"), 1),
+        ],
+        ["g", "x", "w"],
+        Settings(backend="eager"),
+    )
+    assert kinds(judged(mixed, tmp_path)) == []
+    nothing = build([given("x", tensor((4,)), RANDN)], [op("w", ".add_", R("x"), 1)], [], Settings(backend="eager"))
+    assert kinds(judged(nothing, tmp_path)) == []
+
+
+def test_derived_values_are_found_through_the_store(tmp_path: Path) -> None:
+    base = save_base(tmp_path, RELU)
+    candidate = build([given("a", tensor((4, 3)), Derived(base, "a"))], RELU.graph.ops[1:], ["y"])
+    assert kinds(judged(faulty(candidate, "adds to relu"), tmp_path)) == ["output:y value"]
+    question = Question("materialise", candidate, "accuracy", str(tmp_path))
+    alone = worker.answer(question, lambda phase: None)
+    assert kinds(judged(faulty(alone, "adds to relu"), tmp_path)) == ["output:y value"]
+
+
+def test_a_prelude_may_be_run_again_and_again(tmp_path: Path) -> None:
+    prelude = (
+        PRELUDE.format(FAULTS["right"])
+        + """
+@torch.library.custom_op("judge_test::shift", mutates_args=())
+def shift(x: torch.Tensor) -> torch.Tensor:
+    return x + {by}
+
+@shift.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+    )
+    case = build(
+        [given("x", tensor((3,)), Recipe("zeros"))], [op("y", "torch.ops.judge_test.shift.default", R("x"))], ["y"]
+    )
+    for by in (1, 2):
+        assert kinds(judged(with_backend(case, prelude.replace("{by}", str(by))), tmp_path)) == []
