@@ -122,7 +122,7 @@ def _follow(
         if stopped():
             return "stopped"
         events = read_events(Path(plan.folder))
-        for line in dict.fromkeys(map(_line, events[seen:])):
+        for line in dict.fromkeys(_line(event) for event in events[seen:] if event["event"] != "left"):
             if line not in told:
                 tell(line)
             told.add(line)
