@@ -81,6 +81,8 @@ def function_name(function: Any) -> str:
     known = _public_names().get(id(function))
     if known:
         return known
+    if getattr(torch.Tensor, getattr(function, "__name__", ""), None) is function:
+        return f"torch.Tensor.{function.__name__}"
     module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
     owner = getattr(function, "__self__", None)
     if module is None and isinstance(owner, types.ModuleType):
