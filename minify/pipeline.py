@@ -17,6 +17,7 @@ from minify import case as cases
 from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case, Derived
+from minify.compare import Tolerance
 from minify.emit import Facts, Verification, data_of, emit, inline_values, verify
 from minify.errors import (
     EXIT_NO_FAILURE,
@@ -183,9 +184,9 @@ def _finish(
     progress: Progress,
 ) -> Report:
     """Write the repro, run it in fresh processes, and say how it went."""
-    needs_data = cases.recorded_count(final) > 0
+    needs_data = bool(data_of(final, folder.store))
     repro = folder.path / "repro.py"
-    facts = Facts(stage=located.stage, notes=_notes(final, first, needs_data), versions=versions())
+    facts = Facts(stage=located.stage, notes=_notes(first), versions=versions())
     rewrite = _writer(repro, final, session, facts, request)
     rewrite(facts)
     if needs_data:
@@ -225,7 +226,7 @@ def _finish(
 
 def _writer(repro: Path, final: Case, session: Session, facts: Facts, request: Request) -> Callable[[Facts], None]:
     def write(facts: Facts) -> None:
-        text = emit(final, session.observation, session.signature, facts)
+        text = emit(final, session.observation, session.signature, facts, Tolerance(request.rtol, request.atol))
         cases.write_whole(repro, text.encode())
 
     return write
@@ -239,12 +240,10 @@ def _write_data(final: Case, folder: RunFolder) -> None:
     cases.write_whole(folder.path / "repro_data.pt", content.getvalue())
 
 
-def _notes(final: Case, first: Baseline, needs_data: bool) -> tuple[str, ...]:
+def _notes(first: Baseline) -> tuple[str, ...]:
     notes = []
     if first.rate < 1:
         notes.append(f"shows in {first.failed} of {first.runs} runs of the original program")
-    if needs_data:
-        notes.append("needs the recorded inputs in repro_data.pt beside it")
     return tuple(notes)
 
 

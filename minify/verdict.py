@@ -92,6 +92,11 @@ class Observation:
     timed_out: bool = False
     worker_lost: str = ""
 
+    @property
+    def retire_worker(self) -> bool:
+        """Whether the process that saw this can see no more: a CUDA error poisons its context."""
+        return "CUDA error" in self.crash_text or "CUDA error" in self.invalid
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Verdict:

@@ -161,6 +161,9 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
             found[last["region"]] = Suspect(
                 last["region"], Path(saved[last["region"]]), True, Signature("crash", family, ending)
             )
+    if plan.kind == "crash" and not found and any(event["event"] == "raised" for event in events):
+        # Raised outside every region: in a backward pass, or a GPU's error that came to light later. A worker can tell.
+        found = {region: Suspect(region, Path(case), certain=False) for region, case in saved.items()}
     return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
 
 
@@ -212,8 +215,8 @@ def _short(text: str) -> str:
 
 def _no_failure(plan: Plan, by_name: dict[str, list[Event]], regions: int, ending: str) -> str:
     name = Path(plan.script).name
-    skipped = by_name.get("skipped", ())
-    note = f"; {len(skipped)} region(s) could not be captured ({_short(skipped[0]['why'])})" if skipped else ""
+    skipped = [*by_name.get("skipped", ()), *by_name.get("unchecked", ())]
+    note = f"; {len(skipped)} region(s) or run(s) could not be checked ({_short(skipped[0]['why'])})" if skipped else ""
     ended = f"; the script ended with {ending}" if ending and ending != "enough" else ""
     raised = by_name.get("raised", ())
     if raised:
