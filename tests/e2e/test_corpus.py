@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
 
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
 CASES = (
     "argmax_mean_channels_last",
-    "add_zeros_negative_zero",
     "complex_angle_stride",
     "grad_avgpool_ceil",
-    "local_buffer_keyerror_inplace",
     "zerotensor_segfault",
 )
 
@@ -25,7 +26,15 @@ CASES = (
 def test_a_failing_program_comes_down_to_its_hand_made_size(name: str, root: Path, tmp_path: Path) -> None:
     expected = tomllib.loads((root / "corpus" / name / "expected.toml").read_text())
     out = tmp_path / "out"
-    command = [sys.executable, "-m", "minify", expected["command"], str(root / "corpus" / name / "model.py"), "--out", str(out)]
+    command = [
+        sys.executable,
+        "-m",
+        "minify",
+        expected["command"],
+        str(root / "corpus" / name / "model.py"),
+        "--out",
+        str(out),
+    ]
     done = subprocess.run([*command, "--runs", "1"], capture_output=True, text=True, timeout=1500)
     assert done.returncode == expected["exit_code"], done.stderr
     report = json.loads((out / "report.json").read_text())
@@ -40,6 +49,6 @@ def test_a_failing_program_comes_down_to_its_hand_made_size(name: str, root: Pat
 def test_a_healthy_program_has_no_such_failure(root: Path, tmp_path: Path) -> None:
     script = root / "corpus" / "healthy_bf16_autocast_mlp" / "model.py"
     command = [sys.executable, "-m", "minify", "accuracy", str(script), "--out", str(tmp_path / "out")]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=1500, env={**os.environ})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 1, done.stderr
     assert done.stdout == ""
