@@ -12,8 +12,8 @@ from minify.errors import MinifyError, NoFailure, PassBug, Unstable, UsageError,
 from minify.verdict import Outcome, Signature, Verdict
 
 if TYPE_CHECKING:
-    from minify.compare import Tolerance
     from minify.api import minify
+    from minify.compare import Tolerance
     from minify.report import Report
 
 __all__ = [
