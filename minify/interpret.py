@@ -5,7 +5,10 @@ Owns: how an argument becomes a Python value, and what is noted of each value (`
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -31,24 +34,28 @@ from minify.graph import (
 )
 
 Env = dict[str, Any]
+# What every repro imports.
+MODULES: Mapping[str, Any] = MappingProxyType(
+    {"torch": torch, "F": torch.nn.functional, "math": math, "operator": operator}
+)
 
 
-def argument(arg: Arg, env: Mapping[str, Any]) -> Any:
-    """The Python value of one argument. Raises KeyError on an undefined name."""
+def argument(arg: Arg, env: Mapping[str, Any], scope: Mapping[str, Any] = MODULES) -> Any:
+    """The Python value of one argument; `scope` is what constants are names in. Raises KeyError on an undefined name."""
     if isinstance(arg, Ref):
         return env[arg.name]
     if isinstance(arg, Const):
-        return eval(arg.text, {"torch": torch})
+        return eval(arg.text, dict(scope))
     if isinstance(arg, tuple):
-        return tuple(argument(item, env) for item in arg)
+        return tuple(argument(item, env, scope) for item in arg)
     if isinstance(arg, ListArg):
-        return [argument(item, env) for item in arg.items]
+        return [argument(item, env, scope) for item in arg.items]
     if isinstance(arg, DictArg):
-        return {key: argument(item, env) for key, item in arg.items}
+        return {key: argument(item, env, scope) for key, item in arg.items}
     if isinstance(arg, SliceArg):
-        return slice(*(argument(part, env) for part in (arg.start, arg.stop, arg.step)))
+        return slice(*(argument(part, env, scope) for part in (arg.start, arg.stop, arg.step)))
     if isinstance(arg, Subgraph):
-        return python_function(arg.graph, bare=False)
+        return python_function(arg.graph, scope, bare=False)
     return arg
 
 
@@ -67,23 +74,20 @@ def map_arg_values(arg: Arg, evaluate: Callable[[str], Any]) -> Any:
 
 def namespace() -> dict[str, Any]:
     """The globals that rendered text expects: the imports every repro starts with."""
-    import math
-    import operator
-
-    return {"torch": torch, "F": torch.nn.functional, "math": math, "operator": operator}
+    return dict(MODULES)
 
 
-def python_function(graph: Graph, *, bare: bool = True) -> Callable[..., Any]:
+def python_function(graph: Graph, scope: Mapping[str, Any] = MODULES, *, bare: bool = True) -> Callable[..., Any]:
     """The graph as the Python function that a repro would print; not `bare`, as the body of a higher-order op."""
-    scope = namespace()
-    exec(render.text(render.function(graph, "fn", bare=bare)), scope)
-    return scope["fn"]  # type: ignore[no-any-return]
+    own = dict(scope)
+    exec(render.text(render.function(graph, "fn", bare=bare)), own)
+    return own["fn"]  # type: ignore[no-any-return]
 
 
-def run_op(op: Op, env: Mapping[str, Any]) -> Any:
+def run_op(op: Op, env: Mapping[str, Any], scope: Mapping[str, Any] = MODULES) -> Any:
     """The result of one call on the values in `env`."""
-    args = [argument(arg, env) for arg in op.args]
-    kwargs = {key: argument(value, env) for key, value in op.kwargs}
+    args = [argument(arg, env, scope) for arg in op.args]
+    kwargs = {key: argument(value, env, scope) for key, value in op.kwargs}
     if op.target.startswith("."):
         return getattr(args[0], op.target[1:])(*args[1:], **kwargs)
     if op.target == "torch.cond" and len(args) == 4:  # outside a compiled function torch.cond calls the compiler
@@ -110,6 +114,7 @@ def run(
     values: Sequence[Any],
     before: Callable[[Op | None, Env], None] | None = None,
     keep: Collection[str] = (),
+    scope: Mapping[str, Any] = MODULES,
 ) -> tuple[Any, ...]:
     """Run `graph` on `values`, letting go of each intermediate after its last reader (those in `keep` apart).
 
@@ -119,7 +124,7 @@ def run(
     for position, op in enumerate(graph.ops):
         if before is not None:
             before(op, env)
-        env[op.name] = run_op(op, env)
+        env[op.name] = run_op(op, env, scope)
         for name in done.get(position, ()):
             if name not in keep:
                 env.pop(name, None)

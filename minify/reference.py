@@ -7,7 +7,7 @@ Compiles nothing.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ from minify.case import Case, Input
 from minify.crashes import first_line
 from minify.graph import Arg, Const, Graph, Op, TensorMeta, ValueMeta, op_refs, rewrite_op
 from minify.interpret import (
+    MODULES,
     Env,
     StorageNumbers,
     argument,
@@ -61,6 +62,7 @@ class Lockstep:
 
     graph: Graph
     precision: str
+    scope: Mapping[str, Any] = dataclasses.field(default_factory=lambda: MODULES)
     trace: list[tuple[str, ValueMeta]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     random: bool = False
@@ -95,7 +97,7 @@ class Lockstep:
         read = [tensor for name in op_refs(op) for tensor in leaves(low[name])]
         versions = [torch_internals.version(tensor) for tensor in read]
         before = random_state()
-        low[op.name] = run_op(op, low)
+        low[op.name] = run_op(op, low, self.scope)
         after = random_state()
         drew = after != before
         self.random |= drew
@@ -122,7 +124,7 @@ class Lockstep:
         operands = [(a, b) for name in op_refs(op) for a, b in zip(leaves(low[name]), leaves(high[name]), strict=True)]
         if writes and any(_memory(a) in self._split for a, _ in operands):
             raise _Unavailable(f"{op.target} writes to memory that the reference holds apart; eager is the reference")
-        found = self._try(eager, lambda: run_op(self._raised(op), high), before)
+        found = self._try(eager, lambda: run_op(self._raised(op), high, self.scope), before)
         if found is None:
             if writes:
                 raise _Unavailable(f"{op.target} has no higher-precision form; eager is the reference")
@@ -147,7 +149,7 @@ class Lockstep:
     def _at_own_precision(self, op: Op, low: Env, high: Env, before: tuple[bytes, ...]) -> tuple[Any] | None:
         """The op on the reference's values cast down, its result cast up again."""
         operands = {name: cast_like(high[name], low[name]) for name in op_refs(op)}
-        found = self._try(low[op.name], lambda: run_op(op, operands), before)
+        found = self._try(low[op.name], lambda: run_op(op, operands, self.scope), before)
         if found is None:
             return None
         self.notes.append(f"{op.name}: {op.target} taken at its own precision")
@@ -286,12 +288,21 @@ class Pair:
     flows: tuple[torch.Tensor, ...] = ()
 
 
-def lockstep(case: Case, make_inputs: Callable[[], tuple[Any, ...]], asked: str, *, wants_reference: bool) -> Pair:
-    """Eager op by op, noting every value, with the reference beside it where one is wanted. Raises what eager raises."""
+def lockstep(
+    case: Case,
+    make_inputs: Callable[[], tuple[Any, ...]],
+    asked: str,
+    *,
+    wants_reference: bool,
+    scope: Mapping[str, Any] = MODULES,
+) -> Pair:
+    """Eager op by op, noting every value, with the reference beside it where one is wanted. Raises what eager raises.
+
+    `scope` has the names of the prelude."""
     precision = precision_of(case, asked) if wants_reference else "fp64"
-    pair = _run_pair(case, make_inputs, precision, wants_reference=wants_reference)
+    pair = _run_pair(case, make_inputs, precision, scope, wants_reference=wants_reference)
     if wants_reference and asked == "auto" and precision == "fp32" and _computes_in(pair.steps.trace, _HIGH):
-        pair = _run_pair(case, make_inputs, "fp64", wants_reference=True)  # half inputs, but float32 inside
+        pair = _run_pair(case, make_inputs, "fp64", scope, wants_reference=True)  # half inputs, but float32 inside
     return pair
 
 
@@ -309,11 +320,18 @@ def _computes_in(trace: Sequence[tuple[str, ValueMeta]], dtypes: Sequence[str]) 
     return any(isinstance(meta, TensorMeta) and meta.dtype in dtypes for _, meta in trace)
 
 
-def _run_pair(case: Case, make_inputs: Callable[[], tuple[Any, ...]], precision: str, *, wants_reference: bool) -> Pair:
+def _run_pair(
+    case: Case,
+    make_inputs: Callable[[], tuple[Any, ...]],
+    precision: str,
+    scope: Mapping[str, Any],
+    *,
+    wants_reference: bool,
+) -> Pair:
     with undisturbed():
         low = make_inputs()
         high = raised_inputs(make_inputs(), precision) if wants_reference else None
-        steps = Lockstep(case.graph, precision)
+        steps = Lockstep(case.graph, precision, scope)
         with seeded(case):
             steps.run(low, high)
         flows = tuple(cotangents(case, steps.eager))

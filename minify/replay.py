@@ -164,7 +164,8 @@ def _values_of(base: Case, root: Path, items: list[Input], candidate: Case) -> d
     with applied(live), torch_internals.modes_kept():
         values = live.make_inputs()
         with seeded(base):
-            interpret.run(base.graph, values, before=before, keep={_owner(_derived_name(item)) for item in items})
+            kept = {_owner(_derived_name(item)) for item in items}
+            interpret.run(base.graph, values, before, kept, live.scope)
     return copies
 
 

@@ -81,9 +81,9 @@ def function_name(function: Any) -> str:
     known = _public_names().get(id(function))
     if known:
         return known
-    if getattr(torch.Tensor, getattr(function, "__name__", ""), None) is function:
-        return f"torch.Tensor.{function.__name__}"
     module, qualname = getattr(function, "__module__", None), getattr(function, "__qualname__", "")
+    if getattr(torch.Tensor, name := qualname.rpartition(".")[2], None) is function:
+        return f"torch.Tensor.{name}"
     owner = getattr(function, "__self__", None)
     if module is None and isinstance(owner, types.ModuleType):
         module = owner.__name__
@@ -179,6 +179,12 @@ def no_caches() -> contextlib.AbstractContextManager[None]:
 def fallback_random() -> contextlib.AbstractContextManager[None]:
     """Compiled code draws the same random numbers as eager, so that dropout can be compared at all."""
     return config_patch([("torch._inductor.config", "fallback_random", True)])
+
+
+def synchronise() -> None:
+    """Wait for the GPU, so that an error of what was launched is raised here and not at some later call."""
+    if torch.cuda.is_initialized():
+        torch.cuda.synchronize()
 
 
 def warm_up() -> None:

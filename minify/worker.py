@@ -87,7 +87,9 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         enter("reference")
         wants_reference = question.check == "accuracy" and question.reference != "none"
         pair = _attempt(
-            lambda: lockstep(case, live.make_inputs, question.reference, wants_reference=wants_reference),
+            lambda: lockstep(
+                case, live.make_inputs, question.reference, wants_reference=wants_reference, scope=live.scope
+            ),
             "eager raises",
         )
         steps = pair.steps
@@ -131,7 +133,9 @@ def _compiled(live: Replay, eager: Run) -> tuple[Run | None, tuple[Signature, st
             options=options or None,
             dynamic=settings.dynamic,
         )
-        return run_program(live, compiled, eager.flows), None
+        run = run_program(live, compiled, eager.flows)
+        torch_internals.synchronise()
+        return run, None
     except (MemoryError, torch.OutOfMemoryError):
         raise
     except Exception as error:

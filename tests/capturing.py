@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -51,7 +52,9 @@ def capture(fn: Callable[..., Any], inputs: Sequence[Any], root: Path, **how: An
 
     torch.compiler.reset()
     try:
-        torch.compile(fn, backend=record, dynamic=how.get("dynamic"))(*inputs)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Dynamo warns of its own doings
+            torch.compile(fn, backend=record, dynamic=how.get("dynamic"))(*inputs)
     finally:
         torch.compiler.reset()
     return found

@@ -12,6 +12,7 @@ from typing import Any, cast
 import torch
 
 from minify import torch_internals
+from minify.capture.autograd_function import AutogradFunction, definition
 from minify.graph import Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph
 from minify.render import identifier
 
@@ -62,11 +63,12 @@ class Param:
 
 @dataclasses.dataclass(frozen=True)
 class Converted:
-    """A graph and what its parameters are; `namespaces` of custom ops it calls, `targets` that no dotted name reaches."""
+    """A graph and what its parameters are; `namespaces` of custom ops it calls, `definitions` of the classes it calls."""
 
     graph: Graph
     params: tuple[Param, ...]
     namespaces: frozenset[str]
+    definitions: tuple[str, ...] = ()
 
 
 def convert(module: torch.fx.GraphModule) -> Converted:
@@ -75,9 +77,12 @@ def convert(module: torch.fx.GraphModule) -> Converted:
 
 
 class _Converter:
-    def __init__(self, module: torch.fx.GraphModule, *, nested: bool = False) -> None:
+    def __init__(
+        self, module: torch.fx.GraphModule, *, nested: bool = False, definitions: list[str] | None = None
+    ) -> None:
         self.module = module
         self.nested = nested
+        self.definitions: list[str] = [] if definitions is None else definitions
         self.names: dict[str, str] = {}
         self.taken: set[str] = set()
         self.params: list[Param] = []
@@ -105,7 +110,7 @@ class _Converter:
             elif node.op != "placeholder":
                 raise Unrepresentable(f"{node.op} {node.target}")
         graph = Graph(tuple(param.name for param in self.params), tuple(self.ops), outputs)
-        return Converted(graph, tuple(self.params), frozenset(self.namespaces))
+        return Converted(graph, tuple(self.params), frozenset(self.namespaces), tuple(self.definitions))
 
     def _name(self, node: torch.fx.Node) -> str:
         name = identifier(node.name, self.taken)
@@ -150,7 +155,8 @@ class _Converter:
         for part in str(node.target).split("."):
             value = getattr(value, part)
         if isinstance(value, torch.fx.GraphModule):
-            converted = _Converter(value, nested=not all(map(_is_branching, node.users))).convert()
+            nested = not all(map(_is_branching, node.users))
+            converted = _Converter(value, nested=nested, definitions=self.definitions).convert()
             if any(param.constant is not None for param in converted.params):
                 raise Unrepresentable(f"subgraph {node.target} holds a constant tensor")
             self.namespaces |= converted.namespaces
@@ -162,6 +168,8 @@ class _Converter:
             raise Unrepresentable(f"attribute {node.target} of type {type(value).__name__}")
 
     def _call(self, node: torch.fx.Node) -> Op:
+        if getattr(node.target, "__name__", "") == "autograd_function_apply":
+            return self._autograd_function(node)
         if node.op == "call_method":
             target = f".{node.target}"
         else:
@@ -177,6 +185,22 @@ class _Converter:
             args = (*args[:3], self._operands(node))
         kwargs = tuple((key, self._arg(value)) for key, value in node.kwargs.items())
         return Op(self._name(node), target, args, kwargs)
+
+    def _autograd_function(self, node: torch.fx.Node) -> Op:
+        """The class goes into the prelude, the call stays."""
+        forward, backward, *operands = (self._arg(arg) for arg in node.args)
+        if not isinstance(forward, Subgraph) or not isinstance(backward, Subgraph):
+            raise Unrepresentable("an autograd function without graphs")
+        positions = [
+            node.kwargs.get(key, ()) for key in ("saved_for_backward_idx", "dirty_idx", "non_differentiable_idx")
+        ]
+        function = AutogradFunction(forward.graph, backward.graph, *positions)  # type: ignore[arg-type]
+        name = f"Function{len(self.definitions)}"
+        try:
+            self.definitions.append(definition(function, name))
+        except ValueError as error:
+            raise Unrepresentable(str(error)) from error
+        return Op(self._name(node), ".apply", (Const(name), *operands))
 
     def _operands(self, node: torch.fx.Node) -> tuple[Arg, ...]:
         """What the branches of a `torch.cond` are called with: tensors alone, since eager takes nothing else. Sizes are read

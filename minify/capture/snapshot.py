@@ -55,6 +55,13 @@ class Snapshot:
             return torch.nn.Parameter(built, requires_grad=meta.requires_grad)
         return built if grown else built.requires_grad_(meta.requires_grad)
 
+    def scope(self) -> dict[str, Any]:
+        """The names that the graph's constants are looked up in."""
+        names = interpret.namespace()
+        for definition in self.converted.definitions:
+            exec(definition, names)
+        return names
+
     def case(self, root: Path, prelude: str = "") -> Case:
         """The case, its storages written to the store. Raises OSError."""
         users: dict[int, int] = {}
@@ -74,6 +81,7 @@ class Snapshot:
                 continue
             value = replay.recorded(self.storages[meta.storage], meta, root, shared=users[meta.storage] > 1)
             inputs.append(Input(param.name, meta, value, dims))
+        prelude = "\n\n".join(part for part in (prelude, *self.converted.definitions) if part)
         return Case(Program(self.converted.graph, "dynamo", prelude), tuple(inputs), self._case_settings(inputs))
 
     def _case_settings(self, inputs: Sequence[Input | ScalarInput]) -> Settings:

@@ -106,6 +106,8 @@ class Watcher:
     def _guarded(self, region: Region, action: Callable[[], Any]) -> Any:
         try:
             result = action()
+            if self.watch.kind == "crash":
+                torch_internals.synchronise()
         except Exception as error:
             if self.watch.kind == "crash" and self.watch.only in (None, region.number):
                 signature = crashes.crash_signature(error)
@@ -183,7 +185,7 @@ class Watcher:
         case = cases.Case(cases.Program(region.converted.graph), _placeholders(taken), taken.settings)
         ours = trial.Run(inputs, outputs, {})
         wanted = self.watch.reference
-        pair = reference.lockstep(case, taken.values, wanted, wants_reference=wanted != "none")
+        pair = reference.lockstep(case, taken.values, wanted, wants_reference=wanted != "none", scope=taken.scope())
         if pair.steps.random:
             self._defer(region, taken)
             return

@@ -67,7 +67,7 @@ def f(*values: Any, dtype: torch.dtype = torch.float32) -> torch.Tensor:
         (f(True, False), f(True, True, dtype=torch.bool), ["dtype"]),
         (f(True, False, dtype=torch.bool), f(True, True, dtype=torch.bool), ["integer"]),
         (f(1 + 1j, dtype=torch.complex64), f(1 - 1j, dtype=torch.complex64), ["value"]),
-        (f(1 + 1e-7j, dtype=torch.complex64), f(1 - 1e-7j, dtype=torch.complex64), []),
+        (f(100 + 1e-4j, dtype=torch.complex64), f(100 - 1e-4j, dtype=torch.complex64), []),
         (f(6.0, NAN), f(1.0, NAN), ["value"]),
         (f(6.0, INF), f(1.0, INF), ["value"]),
         (f(1.0, NAN), f(1.0, NAN), []),

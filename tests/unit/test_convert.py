@@ -223,3 +223,40 @@ def test_a_python_value_becomes_an_argument(value: Any, expected: Arg) -> None:
 def test_a_value_without_a_written_form_is_refused(value: Any) -> None:
     with pytest.raises(Unrepresentable, match="an argument of type"):
         python_arg(value)
+
+
+class Doubling(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, by: float) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        ctx.by = by
+        return x * by
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> Any:
+        return gradient * ctx.by * (ctx.saved_tensors[0] > 0), None
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")
+def test_an_autograd_function_becomes_a_class_and_a_call() -> None:
+    x = X.clone().requires_grad_()
+    converted = captured(lambda x: Doubling.apply(Doubling.apply(x, 2.0), 3.0), x)
+    assert [call for call in calls(converted) if ".apply" in call] == [
+        "autograd_function_apply = .apply(Function0, x)",
+        "autograd_function_apply_1 = .apply(Function1, getitem)",
+    ]
+    assert converted.definitions[0] == (
+        "class Function0(torch.autograd.Function):\n"
+        "    @staticmethod\n"
+        "    def forward(ctx, x):\n"
+        "        outs = x * 2.0\n"
+        "        ctx.save_for_backward(x)\n"
+        "        return (outs,)\n"
+        "    @staticmethod\n"
+        "    def backward(ctx, gradient):\n"
+        "        x, = ctx.saved_tensors\n"
+        "        mul = gradient * 2.0\n"
+        "        gt = x > 0\n"
+        "        mul_1 = mul * gt\n"
+        "        return (mul_1,)\n"
+    )

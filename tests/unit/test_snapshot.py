@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,9 @@ def stepped(case: Case, root: Path, precision: str) -> tuple[list[Any], list[Any
     """The same of a run op by op beside the reference."""
     live = replay.replay(case, root)
     with replay.applied(live):
-        pair = reference.lockstep(case, live.make_inputs, precision, wants_reference=precision != "none")
+        pair = reference.lockstep(
+            case, live.make_inputs, precision, wants_reference=precision != "none", scope=live.scope
+        )
     rows = facts([*pair.low, *pair.steps.eager])
     return rows[len(pair.low) :], rows[: len(pair.low)]
 
@@ -236,6 +237,40 @@ def augmented(x: torch.Tensor, y: torch.Tensor) -> Any:
     return x * n, y
 
 
+class Guided(torch.autograd.Function):
+    """Saves a tensor and a number, returns two results, one of them without a gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, by: float) -> Any:
+        ctx.save_for_backward(x)
+        ctx.by = by
+        positive = x > 1
+        ctx.mark_non_differentiable(positive)
+        return x.clamp(min=0.0) * by, positive
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor, _: Any) -> Any:
+        (x,) = ctx.saved_tensors
+        return gradient.relu() * (x > 0) * ctx.by, None
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        y = x.exp()
+        ctx.y = y * 2
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient * ctx.y
+
+
+def autograd_functions(x: torch.Tensor) -> Any:
+    y, positive = Guided.apply(x * 2, 3.0)
+    return Square.apply(y / 9), positive, Square.apply(x)
+
+
 PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]], dict[str, Any]]] = {
     "several outputs": (several, lambda: (matrix(),), {}),
     "in-place ops on inputs": (in_place, lambda: (matrix(), matrix().clone()), {}),
@@ -263,6 +298,7 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]], dict[
     "sequences, dynamic": (sequences, lambda: (matrix(),), {"dynamic": True}),
     "attributes": (attributes, lambda: (matrix(),), {}),
     "a checkpoint": (checkpointed, lambda: (matrix().requires_grad_(), torch.ones(6, 2, requires_grad=True)), {}),
+    "autograd functions": (autograd_functions, lambda: (matrix().requires_grad_(),), {}),
     "vmap": (mapped, lambda: (matrix(),), {}),
     "random numbers": (drops, lambda: (matrix(),), {}),
     "dynamic shapes": (shapes, lambda: (matrix(), 3), {"dynamic": True}),
@@ -303,9 +339,7 @@ def program(request: pytest.FixtureRequest, root: Path) -> tuple[str, Captured]:
     """A program's name and what was captured of it, once for all tests."""
     fn, inputs, how = PROGRAMS[request.param]
     torch.manual_seed(1)
-    with warnings.catch_warnings():  # Dynamo looks at the gradients of inputs that are no leaves
-        warnings.filterwarnings("ignore", "The .grad attribute of a Tensor that is not a leaf")
-        (found,) = capture(fn, inputs(), root, **how)
+    (found,) = capture(fn, inputs(), root, **how)
     return request.param, found
 
 
@@ -325,7 +359,7 @@ def test_the_reference_of_a_program_is_near_to_it(program: tuple[str, Captured],
     name, seen = program
     live = replay.replay(seen.case, root)
     with replay.applied(live):
-        pair = reference.lockstep(seen.case, live.make_inputs, "auto", wants_reference=True)
+        pair = reference.lockstep(seen.case, live.make_inputs, "auto", wants_reference=True, scope=live.scope)
     assert pair.steps.reference is not None, pair.steps.notes
     for low, high in zip(
         interpret.leaves((pair.low, pair.steps.eager)), interpret.leaves((pair.high, pair.steps.reference)), strict=True
@@ -341,7 +375,6 @@ def test_the_reference_of_a_program_is_near_to_it(program: tuple[str, Captured],
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_the_text_is_captured_again_as_the_same_program(program: tuple[str, Captured], root: Path) -> None:
     """A compiler that is handed the text sees what it saw of the user's program."""
     name, seen = program
