@@ -86,7 +86,7 @@ class _Watcher(Watcher):
             region.random = True
             log.warning("minify: a graph that draws random numbers goes unchecked; `minify accuracy` can check it")
 
-    def _write(self, region: Region, taken: Snapshot) -> Path:
+    def _write(self, region: Region, taken: Snapshot, part: str = "") -> Path:
         if self._run_folder is None:
             try:
                 self._run_folder = new_folder("backend", None)
@@ -95,7 +95,7 @@ class _Watcher(Watcher):
                 raise
             self.watch = dataclasses.replace(self.watch, folder=self._run_folder.path)
             self._tell()
-        return super()._write(region, taken)
+        return super()._write(region, taken, part)
 
     def _hand_over(self, kind: str, path: Path) -> None:
         """Make the folder one that `minify resume` takes on."""

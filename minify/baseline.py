@@ -75,7 +75,7 @@ def _answered(seen: list[Observation], suspect: Suspect) -> list[Observation]:
     told = [observation for observation in seen if not observation.worker_lost]
     if not told:
         why = seen[0].worker_lost
-        raise Unstable(f"region {suspect.region} was never answered for: {why}", "fewer --workers need less memory")
+        raise Unstable(f"{suspect} was never answered for: {why}", "fewer --workers need less memory")
     return told
 
 
@@ -98,10 +98,10 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
     if suspect.certain:
         shown = f" ({suspect.signature})" if suspect.signature else ""
         raise Unstable(
-            f"region {suspect.region} failed in the script{shown} but not in {len(seen)} fresh processes",
+            f"{suspect} failed in the script{shown} but not in {len(seen)} fresh processes",
             "its failure needs something of the script's own process",
         )
-    raise NoFailure(f"region {suspect.region} gives the right result in {len(seen)} fresh processes")
+    raise NoFailure(f"{suspect} gives the right result in {len(seen)} fresh processes")
 
 
 def drift_text(rows: list[Divergence]) -> str:

@@ -34,6 +34,7 @@ else:
     _Number = click.ParamType  # not generic in every click we take
 
 REFERENCES = ("auto", "fp32", "fp64", "none")
+LEVELS = ("auto", "dynamo", "aten")
 
 
 class Seconds(_Number):
@@ -76,6 +77,13 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
         "--region", type=click.IntRange(min=0), help="Minify this compiled region instead of the first that fails."
     ),
     click.option("--all", "every", is_flag=True, help="Minify each failing region, one after another."),
+    click.option(
+        "--level",
+        type=click.Choice(LEVELS),
+        default="auto",
+        show_default=True,
+        help="Minify the graph Dynamo captures, or those AOTAutograd makes of it; auto: the latter where it must.",
+    ),
     click.option("--device", help="Run the script with this default device, such as cuda."),
     click.option(
         "--backend", default="inductor", show_default=True, help="For scripts that only define model and inputs."

@@ -5,6 +5,7 @@ Owns: how an argument becomes a Python value, and what is noted of each value (`
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from minify import render, torch_internals
 from minify.graph import (
@@ -249,3 +251,34 @@ def restore_random(state: tuple[bytes, ...]) -> None:
     torch.set_rng_state(tensors[0])
     if len(tensors) > 1:
         torch.cuda.set_rng_state_all(tensors[1:])
+
+
+@contextlib.contextmanager
+def modes_kept() -> Iterator[None]:
+    """Grad mode, autocast and functorch levels are afterwards as they were, whatever is entered and not left."""
+    grad, cache = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
+    devices = ("cpu", "cuda")
+    autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices]
+    try:
+        with torch_internals.functorch_levels_kept():
+            yield
+    finally:
+        torch.set_grad_enabled(grad)
+        torch.set_autocast_cache_enabled(cache)
+        for device, enabled, dtype in autocast:
+            torch.set_autocast_enabled(device, enabled)
+            torch.set_autocast_dtype(device, dtype)
+
+
+def grad_mode() -> str:
+    """As `Settings` has it."""
+    if torch.is_inference_mode_enabled():
+        return "inference"
+    return "grad" if torch.is_grad_enabled() else "no_grad"
+
+
+class NoDispatch(TorchFunctionMode):
+    """Shields our own bookkeeping from torch-function modes the user has installed (a default device, say)."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))

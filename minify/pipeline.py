@@ -79,7 +79,7 @@ def _oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
 def _watched(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> tuple[Suspect, ...]:
     """Regions that may fail: the case of an earlier attempt, or what running the script under watch shows."""
     if folder.captured() is not None:
-        return (Suspect(request.region or 0, folder.case_file, certain=True),)
+        return (Suspect(request.region or 0, folder.case_file, certain=True, part=request.part),)
     return _watch(request, folder, stop, progress)
 
 
@@ -98,7 +98,7 @@ def _confirmed(
     """The first region whose failure a worker confirms, and what the confirmation showed."""
     reasons: list[NoFailure | Unstable] = []
     for suspect in suspects:
-        progress.step(f"region {suspect.region}: does it fail alone, in a fresh process?")
+        progress.step(f"{suspect}: does it fail alone, in a fresh process?")
         case = cases.load(suspect.case)
         try:
             first = baseline.confirm(case, suspect, oracle)
@@ -129,6 +129,7 @@ def _minify(
         folder.path,
         save_base=lambda base: _ignore(store.save_base(folder.store, base)),
         tell=progress.searching,
+        trace=oracle.trace,
     )
     progress.step(f"reducing {cases.op_count(case.graph)} ops: {first.signature}")
     reduction = reduce(session, PASSES, oracle.materialise)
@@ -221,6 +222,7 @@ def _finish(
         notes=tuple(session.observation.notes),
         message=why,
         region=suspect.region,
+        part=suspect.part,
     )
 
 
@@ -281,7 +283,7 @@ def run_all(request: Request, folder: RunFolder, stop: StopFlag, progress: Progr
         try:
             report = run(part, single, stop, progress)
         except (NoFailure, Unstable) as reason:
-            progress.step(f"region {suspect.region}: {reason}")
+            progress.step(f"{suspect}: {reason}")
             continue
         except Stopped as stopped:
             if not reports:
@@ -299,12 +301,12 @@ def run_all(request: Request, folder: RunFolder, stop: StopFlag, progress: Progr
 
 def _region_folder(request: Request, folder: RunFolder, suspect: Suspect) -> tuple[Request, RunFolder]:
     """A request and a folder for one region; the folder may be there already, from before a resume."""
-    single = RunFolder(folder.path / f"region-{suspect.region}")
+    single = RunFolder(folder.path / str(suspect).replace(" ", "-"))
     single.path.mkdir(exist_ok=True)
     if not single.store.exists():
         single.store.symlink_to(folder.store)
     clear_attempt(single)
-    part = dataclasses.replace(request, region=suspect.region, every=False)
+    part = dataclasses.replace(request, region=suspect.region, part=suspect.part, every=False)
     single.save_request(part)
     cases.save(cases.load(suspect.case), single.case_file)
     return part, single
@@ -312,5 +314,5 @@ def _region_folder(request: Request, folder: RunFolder, suspect: Suspect) -> tup
 
 def _stopped_before(report: Report, suspect: Suspect, stopped: Stopped) -> Report:
     """The last report there is, as one of a run that left regions out."""
-    why = f"stopped ({stopped.reason}) before region {suspect.region}; `minify resume` goes on"
+    why = f"stopped ({stopped.reason}) before {suspect}; `minify resume` goes on"
     return dataclasses.replace(report, exit_code=max(report.exit_code, EXIT_STOPPED_EARLY), message=why)

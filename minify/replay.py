@@ -11,6 +11,8 @@ import functools
 import hashlib
 import linecache
 import re
+import sys
+import types
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -61,8 +63,10 @@ class Replay:
 
 def replay(case: Case, root: Path) -> Replay:
     """Load a case. `root` is the store its recorded values are in. Raises whatever the prelude or an input raises."""
-    scope = interpret.namespace()
-    scope["__name__"] = "minify_replay"
+    module = types.ModuleType("minify_replay")
+    sys.modules[module.__name__] = module  # where Dynamo looks up the globals of a nested function
+    scope = vars(module)
+    scope.update(interpret.namespace())
     if case.program.prelude:
         _run_text(case.program.prelude, "prelude", scope)
     scope["recorded"] = Values(_sources(case, root))
@@ -161,7 +165,7 @@ def _values_of(base: Case, root: Path, items: list[Input], candidate: Case) -> d
             previous.append(op.name)
 
     live = replay(base, root)
-    with applied(live), torch_internals.modes_kept():
+    with applied(live), interpret.modes_kept():
         values = live.make_inputs()
         with seeded(base):
             kept = {_owner(_derived_name(item)) for item in items}

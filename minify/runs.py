@@ -22,7 +22,8 @@ from minify.errors import UsageError
 
 @dataclasses.dataclass(frozen=True)
 class Request:
-    """What the user asked for. Times in seconds; `region` None takes the first that fails; `workers` None one per core, at most 4."""
+    """What the user asked for. Times in seconds; `region` None takes the first that fails; `workers` None one per core, at
+    most 4. `part` is the ATen graph of the region that was captured, "" for the region itself."""
 
     kind: str
     script: str
@@ -42,6 +43,8 @@ class Request:
     workers: int | None = None
     runs: int = 2
     data: bool = False
+    level: str = "auto"
+    part: str = ""
 
     def plan(self, folder: Path) -> Plan:
         """The child's part of it."""
@@ -60,6 +63,7 @@ class Request:
             mode=self.mode,
             dynamic=self.dynamic,
             train=self.train,
+            level=self.level,
         )
 
 

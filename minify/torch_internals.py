@@ -23,7 +23,6 @@ import torch
 import torch._dynamo
 import torch._functorch.config
 import torch._inductor.config
-from torch.overrides import TorchFunctionMode
 
 CONFIG_MODULES = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
 # Settings of a process, not of a program: they never travel with a case. Those named in _PROGRAM_KEYS only sound like it.
@@ -207,11 +206,6 @@ def _probe_vector_instructions() -> None:
             os.environ["TORCHINDUCTOR_CACHE_DIR"] = private
 
 
-def reset_compiler() -> None:
-    """Forget every compiled frame, guard and automatic-dynamic shape; a must between candidates."""
-    torch._dynamo.reset()
-
-
 def backend(name: str) -> GraphCompiler:
     """The graph compiler registered under `name`. Raises torch's InvalidBackend for an unknown one."""
     from torch._dynamo.backends.registry import lookup_backend
@@ -349,9 +343,7 @@ def configs_kept() -> Iterator[None]:
     finally:
         for module, key, value in before:
             if _override(module._config[key]) is not value:
-                setattr(
-                    module, key, getattr(module, key)
-                )  # tells the module that what it computed of its keys is stale
+                setattr(module, key, getattr(module, key))  # what the module computed of its keys is stale now
                 _override(module._config[key], value)
 
 
@@ -366,32 +358,18 @@ def _override(entry: Any, *value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def modes_kept() -> Iterator[None]:
-    """Grad mode, autocast and functorch levels are afterwards as they were, whatever is entered and not left."""
-    grad, cache = torch.is_grad_enabled(), torch.is_autocast_cache_enabled()
-    devices = ("cpu", "cuda")
-    autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in devices]
+def functorch_levels_kept() -> Iterator[None]:
+    """Functorch levels that are entered meanwhile and not left are left afterwards."""
     depth = _functorch_depth()
     try:
         yield
     finally:
         while _functorch_depth() > depth:
             torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(depth)
-        torch.set_grad_enabled(grad)
-        torch.set_autocast_cache_enabled(cache)
-        for device, enabled, dtype in autocast:
-            torch.set_autocast_enabled(device, enabled)
-            torch.set_autocast_dtype(device, dtype)
 
 
 def _functorch_depth() -> int:
     return len(torch._C._functorch.get_interpreter_stack() or ())
-
-
-def grad_mode() -> str:
-    if torch.is_inference_mode_enabled():
-        return "inference"
-    return "grad" if torch.is_grad_enabled() else "no_grad"
 
 
 def functional_guard() -> bool:
@@ -399,8 +377,18 @@ def functional_guard() -> bool:
     return torch._C._functorch.peek_interpreter_stack() is not None
 
 
-class NoDispatch(TorchFunctionMode):
-    """Shields our own bookkeeping from torch-function modes the user has installed (a default device, say)."""
+# --- AOTAutograd ------------------------------------------------------------------------------------------------------
 
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        return func(*args, **(kwargs or {}))
+
+def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
+    """What Inductor has AOTAutograd break ops down into."""
+    return importlib.import_module("torch._inductor.decomposition").select_decomp_table()  # type: ignore[no-any-return]
+
+
+def tracing_like(examples: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
+    """Where AOTAutograd takes fake `examples` as they are, symbolic sizes included."""
+    from torch._guards import TracingContext, tracing
+    from torch._subclasses import FakeTensor
+
+    modes = [example.fake_mode for example in examples if isinstance(example, FakeTensor)]
+    return tracing(TracingContext(modes[0]) if modes else None)

@@ -50,7 +50,7 @@ def undisturbed() -> Iterator[None]:
     """Random generators, grad mode, autocast and functorch levels are afterwards as they were: a program that is cut
     short may enter what it never leaves."""
     state = interpret.random_state()
-    with torch_internals.modes_kept():
+    with interpret.modes_kept():
         try:
             yield
         finally:
@@ -155,7 +155,7 @@ def compare_runs(
         noisy = [pick(trial) for trial in shaken_runs]
         rows.extend(compare.compare_results(where, pick(compiled), pick(eager), true, tolerance, noisy, strides))
 
-    with torch.no_grad(), torch_internals.NoDispatch():
+    with torch.no_grad(), interpret.NoDispatch():
         for position, output in enumerate(case.graph.outputs):
             check(f"output:{getattr(output, 'name', position)}", lambda run, at=position: run.outputs[at])  # type: ignore[misc]
         for name in eager.grads:

@@ -62,12 +62,16 @@ def judge(question: Question, phase: Callable[[str], None]) -> Observation:
         reached = name
         phase(name)
 
+    seen: Observation | None = None
     try:
         with warnings.catch_warnings(), torch_internals.configs_kept(), switches_kept(), undisturbed():
             warnings.simplefilter("ignore")  # whoever has made warnings errors did not mean the compiler's own
             seen = _observe(question, enter)
     except _Invalid as reason:
         seen = Observation(reached, invalid=str(reason))
+    except Exception:
+        if seen is None or not seen.retire_worker:  # a poisoned GPU context cannot be put back in order: fine
+            raise
     return dataclasses.replace(seen, phase=reached, seconds=time.monotonic() - started)
 
 
@@ -100,6 +104,8 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         facts = Observation(
             "reference", trace=tuple(steps.trace), random=steps.random, notes=tuple(dict.fromkeys(steps.notes))
         )
+        if question.action == "trace":
+            return facts
         enter("compile")
         compiled, crash = _compiled(live, eager)
         if crash is not None:
@@ -123,7 +129,7 @@ def _attempt(action: Callable[[], Any], what: str) -> Any:
 def _compiled(live: Replay, eager: Run) -> tuple[Run | None, tuple[Signature, str] | None]:
     """Compile and run. The second part is set when the compiler or what it made raised."""
     settings = live.case.settings
-    torch_internals.reset_compiler()
+    torch.compiler.reset()
     options: dict[str, Any] = {key: live.python(value) for key, value in settings.options}
     try:
         compiled = torch.compile(
@@ -141,7 +147,7 @@ def _compiled(live: Replay, eager: Run) -> tuple[Run | None, tuple[Signature, st
     except Exception as error:
         return None, (crash_signature(error), trace_text(error))
     finally:
-        torch_internals.reset_compiler()
+        torch.compiler.reset()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ class Plan:
     only: int | None = None
     every: bool = False
     record_call: int = 0
+    level: str = "auto"
     device: str | None = None
     backend: str = "inductor"
     mode: str | None = None
@@ -59,7 +60,9 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
     from minify.capture.watch import Watch, Watcher
 
     tolerance = compare.Tolerance(plan.rtol, plan.atol)
-    watch = Watch(plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call)
+    watch = Watch(
+        plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call, plan.level
+    )
     watcher = Watcher(watch, module.__dict__)
     try:
         if plan.device:

@@ -30,12 +30,18 @@ _ROOM_BYTES = 1 << 16
 
 @dataclasses.dataclass(frozen=True)
 class Suspect:
-    """A region that failed under watch, or that only a worker can judge (`certain` False). `case` is its saved file."""
+    """A region that failed under watch, or that only a worker can judge (`certain` False). `case` is its saved file.
+
+    `part` is the ATen graph of the region that the case holds: `forward`, `inference` or `backward`; "" for the region."""
 
     region: int
     case: Path
     certain: bool
     signature: Signature | None = None
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"region {self.region} {self.part}".rstrip()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,31 +145,32 @@ def _follow(
 
 
 def _line(event: Event) -> str:
-    region = f"region {event['region']}: " if "region" in event else ""
+    region = f"region {event['region']} {event.get('part', '')}".rstrip() + ": " if "region" in event else ""
     return f"{region}{event['event']}" + (f" ({event['ops']} ops)" if "ops" in event else "")
 
 
 def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect, ...]:
-    found: dict[int, Suspect] = {}
-    saved = {event["region"]: event["case"] for event in events if event.get("case")}
+    found: dict[tuple[int, str], Suspect] = {}
+    saved = {event["region"]: event["case"] for event in events if event.get("case") and not event.get("part")}
     for event in events:
         region = event.get("region", -1)
         if event["event"] == "diverged":
-            found[region] = Suspect(region, Path(event["case"]), certain=True)
+            found[region, ""] = Suspect(region, Path(event["case"]), certain=True)
         elif event["event"] == "deferred":
-            found.setdefault(region, Suspect(region, Path(event["case"]), certain=False))
+            part = event.get("part", "")
+            found.setdefault((region, part), Suspect(region, Path(event["case"]), certain=False, part=part))
         elif event["event"] == "crashed" and region in saved:
-            found[region] = Suspect(region, Path(saved[region]), True, Signature(**event["signature"]))
+            found[region, ""] = Suspect(region, Path(saved[region]), True, Signature(**event["signature"]))
     if plan.kind == "crash" and ending and ending not in ("stopped", "enough") and events:
         last = events[-1]
         if last["event"] in ("compiling", "running") and last["region"] in saved:
             family = "hang" if ending == "hang" else "signal"
-            found[last["region"]] = Suspect(
+            found[last["region"], ""] = Suspect(
                 last["region"], Path(saved[last["region"]]), True, Signature("crash", family, ending)
             )
     if plan.kind == "crash" and not found and any(event["event"] == "raised" for event in events):
         # Raised outside every region: in a backward pass, or a GPU's error that came to light later. A worker can tell.
-        found = {region: Suspect(region, Path(case), certain=False) for region, case in saved.items()}
+        found = {(region, ""): Suspect(region, Path(case), certain=False) for region, case in saved.items()}
     return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
 
 

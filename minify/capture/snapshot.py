@@ -19,12 +19,13 @@ Naming = Callable[[object], "str | None"]
 @dataclasses.dataclass(frozen=True)
 class Snapshot:
     """Copies of a region's inputs. `storages` maps a storage number to a copy of its content; `metas` describes each
-    parameter in order (a number stands for itself)."""
+    parameter in order (a number stands for itself); `level` is the graph's: `dynamo` or `aten`."""
 
     converted: Converted
     metas: tuple[TensorMeta | bool | int | float | complex, ...]
     storages: dict[int, torch.Tensor]
     settings: Settings
+    level: str = "dynamo"
 
     def values(self) -> tuple[Any, ...]:
         """Fresh inputs: same layout, same sharing, leaves that require grad where the originals did."""
@@ -82,7 +83,7 @@ class Snapshot:
             value = replay.recorded(self.storages[meta.storage], meta, root, shared=users[meta.storage] > 1)
             inputs.append(Input(param.name, meta, value, dims))
         prelude = "\n\n".join(part for part in (prelude, *self.converted.definitions) if part)
-        return Case(Program(self.converted.graph, "dynamo", prelude), tuple(inputs), self._case_settings(inputs))
+        return Case(Program(self.converted.graph, self.level, prelude), tuple(inputs), self._case_settings(inputs))
 
     def _case_settings(self, inputs: Sequence[Input | ScalarInput]) -> Settings:
         """The settings, and the config without which a compiler takes an int for a constant the first time it sees it."""
@@ -104,7 +105,7 @@ def take(converted: Converted, args: Sequence[Any], settings: Settings) -> Snaps
     numbers = interpret.StorageNumbers()
     metas: list[Any] = []
     storages: dict[int, torch.Tensor] = {}
-    with torch.no_grad(), torch_internals.NoDispatch():
+    with torch.no_grad(), interpret.NoDispatch():
         for param in converted.params:
             value = param.constant if param.source is None else args[param.source]
             if param.is_scalar or not isinstance(value, torch.Tensor):
@@ -140,7 +141,7 @@ def current_settings(how: Mapping[str, Any], naming: Naming, *, backward: bool) 
                 raise
             return Const(name)
 
-    grad_mode = torch_internals.grad_mode()
+    grad_mode = interpret.grad_mode()
     autocast = tuple(
         (device, interpret.dtype_name(torch.get_autocast_dtype(device)))
         for device in ("cpu", "cuda")

@@ -21,6 +21,7 @@ from minify import case as cases
 from minify import compare, crashes, interpret, reference, torch_internals, trial
 from minify.capture import prelude as preludes
 from minify.capture import snapshot
+from minify.capture.aten import aten_snapshots, kept
 from minify.capture.convert import Converted, Unrepresentable, convert
 from minify.case import Const
 
@@ -29,19 +30,22 @@ CHECKED_CALLS = 16
 
 @dataclasses.dataclass
 class Region:
-    """One compiled graph of the user's program; `calls` counts its runs."""
+    """One compiled graph of the user's program; `calls` counts its runs, `module` is the graph for as long as its ATen parts
+    may be asked for."""
 
     number: int
     how: dict[str, Any]
     converted: Converted | None
     random: bool = False
     calls: int = 0
+    module: torch.fx.GraphModule | None = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Watch:
     """What to look for. `kind` is `accuracy` or `crash`; `only` a region number, None for all; `every` goes on after the
-    first find; `record_call` saves the inputs of that call of a crashing region."""
+    first find; `record_call` saves the inputs of that call of a crashing region. `level`: `aten` watches the graphs AOTAutograd
+    makes of a region, `dynamo` the region itself, `auto` the former where the latter cannot be done."""
 
     kind: str
     folder: Path
@@ -50,6 +54,7 @@ class Watch:
     only: int | None = None
     every: bool = False
     record_call: int = 0
+    level: str = "dynamo"
 
 
 class Watcher:
@@ -77,7 +82,7 @@ class Watcher:
             else:
                 self.event("compiling", region=region.number)
             compiled = self._guarded(region, lambda: compiler(module, example_inputs, **kwargs))
-            if region.converted is None or self.watch.only not in (None, region.number):
+            if (region.converted is None and region.module is None) or self.watch.only not in (None, region.number):
                 return compiled  # type: ignore[no-any-return]
             run = self._run_crash if self.watch.kind == "crash" else self._run_accuracy
             return lambda *args: run(region, compiled, args)
@@ -98,6 +103,8 @@ class Watcher:
             converted = None
             self.event("skipped", region=number, why=str(error))
         region = Region(number, how, converted)
+        if self.watch.level != "dynamo":
+            region.module = kept(module)
         self.regions.append(region)
         return region
 
@@ -129,7 +136,11 @@ class Watcher:
 
     def _save(self, region: Region, args: Sequence[Any], event: str) -> None:
         """Put the region's case on disk before something that may not come back."""
-        if region.converted is None or self.watch.only not in (None, region.number):
+        if self.watch.only not in (None, region.number):
+            return
+        if region.converted is None or self.watch.level == "aten":
+            self._save_aten(region, args)
+            self.event(event, region=region.number, call=region.calls)
             return
         try:
             taken = self._snapshot(region, args)
@@ -137,6 +148,28 @@ class Watcher:
             self.event(event, region=region.number, call=region.calls, case=str(path))
         except Unrepresentable as error:
             self.event("skipped", region=region.number, why=str(error))
+            self._save_aten(region, args)
+
+    # --- ATen graphs ------------------------------------------------------------------------------------------------
+
+    def _save_aten(self, region: Region, args: Sequence[Any]) -> None:
+        """Write down what AOTAutograd makes of a region, once; a worker tells which part fails."""
+        module, region.module = region.module, None
+        if module is None:
+            return
+        busy, self._busy = self._busy, True
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                parts = aten_snapshots(module, args, self._settings(region, args))
+            for part, taken in parts:
+                path = str(self._write(region, taken, f"-{part}"))
+                self.event("deferred", region=region.number, call=region.calls, part=part, case=path)
+        except Exception as error:  # noqa: BLE001 - AOTAutograd cannot trace it, say: never the user's run
+            why = f"no ATen graphs: {type(error).__name__}: {crashes.first_line(str(error))}"
+            self.event("skipped", region=region.number, why=why)
+        finally:
+            self._busy = busy
 
     # --- accuracy ---------------------------------------------------------------------------------------------------
 
@@ -148,6 +181,10 @@ class Watcher:
             return compiled(*args)
         self._busy = True
         try:
+            if region.converted is None or self.watch.level == "aten":
+                self._save_aten(region, args)
+                self.event("running", region=region.number)
+                return self._guarded(region, lambda: compiled(*args))
             return self._checked_run(region, compiled, args)
         finally:
             self._busy = False
@@ -158,6 +195,7 @@ class Watcher:
         except Unrepresentable as error:
             self.event("skipped", region=region.number, why=str(error))
             region.converted = None
+            self._save_aten(region, args)
             return compiled(*args)
         self.event("running", region=region.number)
         result = self._guarded(region, lambda: compiled(*args))
@@ -170,6 +208,7 @@ class Watcher:
             self.event(
                 "unchecked", region=region.number, why=f"{type(error).__name__}: {crashes.first_line(str(error))}"
             )
+            self._save_aten(region, _placed(taken, taken.values(), args))
         finally:
             interpret.restore_random(state)
         return result
@@ -214,8 +253,10 @@ class Watcher:
 
     def _snapshot(self, region: Region, args: Sequence[Any]) -> snapshot.Snapshot:
         assert region.converted is not None
-        settings = snapshot.current_settings(region.how, self._name_of, backward=_wants_backward(args))
-        return snapshot.take(region.converted, args, settings)
+        return snapshot.take(region.converted, args, self._settings(region, args))
+
+    def _settings(self, region: Region, args: Sequence[Any]) -> cases.Settings:
+        return snapshot.current_settings(region.how, self._name_of, backward=_wants_backward(args))
 
     def _name_of(self, value: object) -> str | None:
         return preludes.expression_for(value, self._globals)
@@ -229,14 +270,13 @@ class Watcher:
             return text
         return f"import sys\nsys.path.insert(0, {str(folder)!r})\n{text}"
 
-    def _write(self, region: Region, taken: snapshot.Snapshot) -> Path:
-        assert region.converted is not None
+    def _write(self, region: Region, taken: snapshot.Snapshot, part: str = "") -> Path:
         wanted = _constants(taken.settings)
         text = ""
-        if self.source and (wanted or region.converted.namespaces):
-            text = self._prelude(frozenset(wanted), region.converted.namespaces)
+        if self.source and (wanted or taken.converted.namespaces):
+            text = self._prelude(frozenset(wanted), taken.converted.namespaces)
         case = taken.case(self.watch.folder / "store", text)
-        path = self.watch.folder / "regions" / f"{region.number}.case"
+        path = self.watch.folder / "regions" / f"{region.number}{part}.case"
         cases.save(case, path)
         return path
 
@@ -261,6 +301,15 @@ def _placeholders(taken: snapshot.Snapshot) -> tuple[Any, ...]:
     )
 
 
+def _placed(taken: snapshot.Snapshot, values: Sequence[Any], args: Sequence[Any]) -> list[Any]:
+    """The region's arguments, with `values` of its parameters in their places."""
+    placed = list(args)
+    for param, value in zip(taken.converted.params, values, strict=True):
+        if param.source is not None:
+            placed[param.source] = value
+    return placed
+
+
 def _compare_gradients(
     case: cases.Case,
     taken: snapshot.Snapshot,
@@ -270,11 +319,8 @@ def _compare_gradients(
     tolerance: compare.Tolerance,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Run the compiled region once more on copies of its inputs, with a backward of our own."""
-    values, placed = taken.values(), list(args)
-    for param, value in zip(taken.converted.params, values, strict=True):
-        if param.source is not None:
-            placed[param.source] = value
-    result = compiled(*placed)
+    values = taken.values()
+    result = compiled(*_placed(taken, values, args))
     outputs = tuple(result) if isinstance(result, list | tuple) else (result,)
     flows = trial.cotangents(case, outputs, pair.flows)
     ours = trial.Run(values, outputs, trial.gradients(case, values, outputs, flows))

@@ -49,6 +49,7 @@ class Report:
     notes: tuple[str, ...] = ()
     message: str = ""
     region: int = 0
+    part: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Plain data for `report.json`."""

@@ -17,7 +17,7 @@ import torch.utils.checkpoint
 from torch._dynamo import config as dynamo_config
 from torch._inductor import config as inductor_config
 
-from minify import torch_internals
+from minify import interpret, torch_internals
 from minify.torch_internals import function_name, resolve
 
 
@@ -230,7 +230,7 @@ def test_no_cache_answers_for_the_compiler() -> None:
 
 
 def test_modes_that_are_entered_and_not_left_are_put_back() -> None:
-    with torch_internals.modes_kept():
+    with interpret.modes_kept():
         torch.autocast("cpu", dtype=torch.float16).__enter__()
         torch.set_grad_enabled(False)
         torch._C._functorch._vmap_increment_nesting(3, "error")
