@@ -63,13 +63,14 @@ class Replay:
 
 def replay(case: Case, root: Path) -> Replay:
     """Load a case. `root` is the store its recorded values are in. Raises whatever the prelude or an input raises."""
+    values = Values(_sources(case, root))  # first, since a base that values come from is replayed for them
     module = types.ModuleType("minify_replay")
     sys.modules[module.__name__] = module  # where Dynamo looks up the globals of a nested function
     scope = vars(module)
     scope.update(interpret.namespace())
     if case.program.prelude:
         _run_text(case.program.prelude, "prelude", scope)
-    scope["recorded"] = Values(_sources(case, root))
+    scope["recorded"] = values
     source = render.text([render.function(case.graph, "fn"), input_text.make_inputs(case)])
     _run_text(source, "case", scope)
     return Replay(case, scope["fn"], scope["make_inputs"], scope)
