@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from minify.capture.child import Plan
-from minify.errors import NoFailure, Stopped, UsageError
+from minify.errors import NoFailure, Stopped, Unstable, UsageError
 from minify.oracle.nest import Nest
 from minify.verdict import Signature
 
@@ -64,6 +64,7 @@ def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: C
     suspects = _suspects(plan, events, ending)
     if not suspects:
         _refuse_full_disk(Path(plan.folder), events)
+        _refuse_before_graph(plan, events, timeout)
         _explain(plan, events, ending, timeout)
     return Watched(suspects, events)
 
@@ -172,6 +173,42 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
         # Raised outside every region: in a backward pass, or a GPU's error that came to light later. A worker can tell.
         found = {(region, ""): Suspect(region, Path(case), certain=False) for region, case in saved.items()}
     return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
+
+
+def _refuse_before_graph(plan: Plan, events: Sequence[Event], timeout: float) -> None:
+    """An error while Dynamo was capturing is the program's own where it shows without Dynamo too, else Dynamo's."""
+    names = {event["event"] for event in events}
+    if not {"raised", "compiles"} <= names or names & {"region", "skipped", "eager_raised", "unusable"}:
+        return
+    what = next(event for event in events if event["event"] == "raised")
+    told = f"{Path(plan.script).name}: {what['type']}: {_short(what['text'])} ({what['where']})"
+    if _fails_without_dynamo(plan, timeout):
+        raise NoFailure(f"already fails in eager: {told}", "this is not a compiler bug")
+    raise Unstable(f"fails inside Dynamo, before there is a graph: {told}", "such failures cannot be reduced yet")
+
+
+def _fails_without_dynamo(plan: Plan, timeout: float) -> bool:
+    """Whether the script fails with torch.compile switched off; one that is still running after `timeout` does not."""
+    command = [sys.executable, plan.script, *plan.args]
+    environment = {**os.environ, "TORCHDYNAMO_DISABLE": "1"}
+    with Nest() as nest, (Path(plan.folder) / "script-eager.log").open("wb") as log:
+        child = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=environment,
+        )
+        nest.adopt(child.pid)
+        try:
+            return child.wait(timeout) != 0
+        except subprocess.TimeoutExpired:
+            return False
+        finally:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
 
 
 def _explain(plan: Plan, events: Sequence[Event], ending: str, timeout: float) -> None:

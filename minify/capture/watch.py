@@ -72,6 +72,7 @@ class Watcher:
 
     def wrap(self, compiler: Callable[..., Any], how: dict[str, Any]) -> Callable[..., Any]:
         """Stand in for a graph compiler."""
+        self.event("compiles")
 
         def watching(module: torch.fx.GraphModule, example_inputs: list[Any], **kwargs: Any) -> Callable[..., Any]:
             if self._busy:

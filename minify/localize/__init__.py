@@ -68,7 +68,9 @@ def _below(own: str) -> tuple[Stage, ...]:
 
 def _on(case: Case, stage: Stage) -> Case:
     """`case` compiled by another backend; Inductor's own mode and options mean nothing to it."""
-    return dataclasses.replace(case, settings=dataclasses.replace(case.settings, backend=stage.backend, mode=None, options=()))
+    return dataclasses.replace(
+        case, settings=dataclasses.replace(case.settings, backend=stage.backend, mode=None, options=())
+    )
 
 
 def _name(backend: Arg) -> str:

@@ -114,6 +114,11 @@ class LocalOracle:
         asked = [self._ask(case, noise=noise if run == runs[0] else 0, run=run) for run in runs]
         return [self._settle(one) for one in asked]
 
+    def trace(self, case: Case) -> Observation:
+        """What each value is like, from an eager run. Not a query: nothing is compiled."""
+        reply = self._wait(self._pool.submit(self._question("trace", case), self.timeout))
+        return reply.value if isinstance(reply.value, Observation) else Observation(reply.phase)
+
     def materialise(self, case: Case) -> Case:
         """`case` with every derived value written to the store. Not a query: nothing is compiled."""
         for _ in range(1 + RETRIES):

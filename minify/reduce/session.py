@@ -46,7 +46,8 @@ class _Offered:
 
 
 class Session:
-    """Holds the best case. `save_base(case)` makes a case available for others to derive values from."""
+    """Holds the best case. `save_base(case)` makes a case available for others to derive values from; `trace(case)` runs
+    it eagerly, for what its values are like."""
 
     def __init__(
         self,
@@ -57,8 +58,10 @@ class Session:
         folder: Path,
         save_base: Callable[[Case], None],
         tell: Callable[[Session], None] = lambda session: None,
+        trace: Callable[[Case], Observation] = lambda case: Observation(""),
     ) -> None:
-        self.best = annotated(case, observation)
+        self._trace = trace
+        self.best = self._described(case, observation)
         self.observation = observation
         self.signature = signature
         self.oracle = oracle
@@ -167,9 +170,13 @@ class Session:
     def _accept(self, count: Count, case: Case, verdict: Verdict, name: str) -> None:
         self._write(case, name)
         count.accepted += 1
-        self.best = annotated(case, verdict.observation)
+        self.best = self._described(case, verdict.observation)
         self.observation = verdict.observation
         self._tell(self)
+
+    def _described(self, case: Case, observation: Observation) -> Case:
+        """`case` with its values described. A process that died told nothing of them, so eager alone is asked."""
+        return annotated(case, observation if observation.trace else self._trace(case))
 
     def _write(self, case: Case, name: str) -> None:
         self._accepted += 1
