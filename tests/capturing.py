@@ -38,12 +38,7 @@ def capture(fn: Callable[..., Any], inputs: Sequence[Any], root: Path, **how: An
             taken = snapshot.take(converted, args, settings)
             torch.manual_seed(0)
             result = module(*args)
-            given = [args[p.source] if p.source is not None else p.constant for p in converted.params]
-            given = [
-                v.item() if p.is_scalar and isinstance(v, torch.Tensor) else v
-                for p, v in zip(converted.params, given, strict=True)
-            ]
-            given = [torch_internals.hint(value) for value in given]
+            given = [snapshot.given(param, args) for param in converted.params]
             rows = facts([*given, *result])
             found.append(Captured(taken.case(root), taken, rows[len(given) :], rows[: len(given)]))
             return result

@@ -13,7 +13,7 @@ import os
 import sys
 import traceback
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -64,6 +64,11 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
         plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call, plan.level
     )
     watcher = Watcher(watch, module.__dict__)
+
+    def wrap(compiler: Callable[..., Any], how: dict[str, Any]) -> Callable[..., Any]:
+        watcher.event("compiles")
+        return watcher.wrap(compiler, how)
+
     try:
         if plan.device:
             with _usable(f"--device {plan.device}", watcher):
@@ -72,7 +77,7 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
         content = Path(plan.script).read_bytes()
         code = compile(content, plan.script, "exec", dont_inherit=True)
         watcher.source = importlib.util.decode_source(content)
-        with torch_internals.watched_compiles(watcher.wrap):
+        with torch_internals.watched_compiles(wrap):
             exec(code, module.__dict__)
             if not watcher.regions:
                 _compile_model(plan, module.__dict__, watcher)

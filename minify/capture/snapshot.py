@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from minify import interpret, replay, store, torch_internals
-from minify.capture.convert import Converted, Unrepresentable, python_arg
+from minify.capture.convert import Converted, Param, Unrepresentable, python_arg
 from minify.case import Arg, Case, Const, Input, Program, Recipe, ScalarInput, Settings, TensorMeta, ValueMeta
 
 Naming = Callable[[object], "str | None"]
@@ -100,6 +100,14 @@ def _fresh(users: dict[int, int]) -> int:
     return number
 
 
+def given(param: Param, args: Sequence[Any]) -> Any:
+    """What a graph that was called with `args` was given for one parameter: a tensor or a number."""
+    value = param.constant if param.source is None else args[param.source]
+    if isinstance(value, torch.Tensor):
+        return value.item() if param.is_scalar else value
+    return torch_internals.hint(value)
+
+
 def take(converted: Converted, args: Sequence[Any], settings: Settings) -> Snapshot:
     """Copy the inputs of a region about to run. Raises Unrepresentable for tensors without strides (sparse, quantised, subclasses)."""
     numbers = interpret.StorageNumbers()
@@ -107,9 +115,9 @@ def take(converted: Converted, args: Sequence[Any], settings: Settings) -> Snaps
     storages: dict[int, torch.Tensor] = {}
     with torch.no_grad(), interpret.NoDispatch():
         for param in converted.params:
-            value = param.constant if param.source is None else args[param.source]
-            if param.is_scalar or not isinstance(value, torch.Tensor):
-                metas.append(value.item() if isinstance(value, torch.Tensor) else torch_internals.hint(value))
+            value = given(param, args)
+            if not isinstance(value, torch.Tensor):
+                metas.append(value)
                 continue
             meta = _describe(value, numbers, param.name)
             metas.append(meta)

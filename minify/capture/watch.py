@@ -72,7 +72,6 @@ class Watcher:
 
     def wrap(self, compiler: Callable[..., Any], how: dict[str, Any]) -> Callable[..., Any]:
         """Stand in for a graph compiler."""
-        self.event("compiles")
 
         def watching(module: torch.fx.GraphModule, example_inputs: list[Any], **kwargs: Any) -> Callable[..., Any]:
             if self._busy:
@@ -218,14 +217,10 @@ class Watcher:
         self, region: Region, compiled: Callable[..., Any], taken: snapshot.Snapshot, args: Sequence[Any], result: Any
     ) -> None:
         assert region.converted is not None
-        inputs = tuple(
-            args[param.source] if param.source is not None else param.constant for param in region.converted.params
-        )
+        inputs = tuple(snapshot.given(param, args) for param in region.converted.params)
         outputs = tuple(result) if isinstance(result, list | tuple) else (result,)
-        case = cases.Case(cases.Program(region.converted.graph), _placeholders(taken), taken.settings)
         ours = trial.Run(inputs, outputs, {})
-        wanted = self.watch.reference
-        pair = reference.lockstep(case, taken.values, wanted, wants_reference=wanted != "none", scope=taken.scope())
+        case, taken, pair = self._beside_reference(region.converted, taken)
         if pair.steps.random:
             self._defer(region, taken)
             return
@@ -243,6 +238,28 @@ class Watcher:
             self.event("diverged", region=region.number, call=region.calls, case=str(path), rows=rows)
         else:
             self.event("checked", region=region.number, call=region.calls)
+
+    def _beside_reference(
+        self, converted: Converted, taken: snapshot.Snapshot
+    ) -> tuple[cases.Case, snapshot.Snapshot, reference.Pair]:
+        """Eager and the reference on copies of the inputs. A backward that the program never asked for, and that eager
+        cannot run (a custom op without one, say), is left out from here on."""
+        wanted = self.watch.reference
+        while True:
+            case = cases.Case(cases.Program(converted.graph), _placeholders(taken), taken.settings)
+            try:
+                return (
+                    case,
+                    taken,
+                    reference.lockstep(
+                        case, taken.values, wanted, wants_reference=wanted != "none", scope=taken.scope()
+                    ),
+                )
+            except Exception:  # an error of the forward comes again, and is raised then
+                if not taken.settings.backward:
+                    raise
+                forward = dataclasses.replace(taken.settings, backward="")
+                taken = dataclasses.replace(taken, settings=forward)
 
     def _defer(self, region: Region, taken: snapshot.Snapshot) -> None:
         """A region that draws random numbers can be compared only where eager and compiled draw the same: in a worker."""
@@ -307,7 +324,9 @@ def _placed(taken: snapshot.Snapshot, values: Sequence[Any], args: Sequence[Any]
     placed = list(args)
     for param, value in zip(taken.converted.params, values, strict=True):
         if param.source is not None:
-            placed[param.source] = value
+            handed = args[param.source]
+            wrapped = isinstance(handed, torch.Tensor) and not isinstance(value, torch.Tensor)
+            placed[param.source] = torch.full_like(handed, value) if wrapped else value
     return placed
 
 

@@ -52,6 +52,8 @@ def faulty(module, inputs):
 LEAVES_MODES = """
 torch._inductor.config.cpp.inject_relu_bug_TESTING_ONLY = "accuracy"
 torch.use_deterministic_algorithms(True)
+torch.set_grad_enabled(False)
+torch.manual_seed(99)
 
 def faulty(module, inputs):
     torch._dynamo.config.suppress_errors = True
@@ -278,6 +280,15 @@ def faulty(module, inputs):
     case = dataclasses.replace(RELU, settings=EVERYTHING)
     seen = judged(with_backend(case, told), tmp_path, "crash")
     assert seen.crash_text == "ValueError: ((2, torch.float64, True), True, False, [(4, 3)])"
+
+
+def test_random_numbers_are_drawn_as_eager_draws_them(tmp_path: Path) -> None:
+    told = """
+def faulty(module, inputs):
+    raise ValueError(torch._inductor.config.fallback_random)
+"""
+    for case, expected in ((DROPS, True), (RELU, False)):
+        assert judged(with_backend(case, told), tmp_path, "crash").crash_text == f"ValueError: {expected}"
 
 
 def test_shapes_that_changed_from_one_question_to_the_next_stay_static(tmp_path: Path) -> None:
