@@ -1,0 +1,167 @@
+"""Watching a program as it compiles: healthy regions are checked and left alone, wrong ones saved, the rest explained."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from minify import case as cases
+from minify import torch_internals
+from minify.capture.watch import Watch, Watcher
+from minify.case import Case, ScalarInput
+
+X = torch.arange(1.0, 7.0)
+Change = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+def wrong(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: tuple(result + 1e-2 for result in call(*args))
+
+
+def wrong_gradient(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: tuple(2 * result - result.detach() for result in call(*args))
+
+
+def forgets_writes(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: call(*(arg.clone() if isinstance(arg, torch.Tensor) else arg for arg in args))
+
+
+class Fake:
+    """A backend that runs graphs eagerly, changed by `change`."""
+
+    def __init__(self, change: Change = lambda call: call) -> None:
+        self.change = change
+
+    def __call__(self, module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+        return self.change(module.forward)
+
+
+def run(
+    folder: Path, fn: Callable[..., Any], *inputs: Any, change: Change = lambda call: call, **how: Any
+) -> list[dict[str, Any]]:
+    """The journal of one watched run. The backend counts as one that the script calls `fake`."""
+    fake = Fake(change)
+    watcher = Watcher(Watch(how.pop("kind", "accuracy"), folder), {"fake": fake}, "fake = None")
+    torch.compiler.reset()
+    with torch_internals.watched_compiles(watcher.wrap):
+        compiled = torch.compile(fn, backend=fake, dynamic=how.pop("dynamic", None))
+        for _ in range(how.pop("times", 1)):
+            compiled(*inputs)
+    torch.compiler.reset()
+    return [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+
+
+def named(events: list[dict[str, Any]], *names: str) -> list[dict[str, Any]]:
+    return [event for event in events if event["event"] in names]
+
+
+VERDICTS = ("checked", "unchecked", "diverged", "deferred", "skipped", "drift")
+
+
+def told(events: list[dict[str, Any]]) -> list[str]:
+    return [event["event"] for event in named(events, *VERDICTS)]
+
+
+def branching(x: torch.Tensor, n: int) -> torch.Tensor:
+    return x.view(n, -1).sum(0)
+
+
+@torch.library.custom_op("watch_test::twice", mutates_args=())
+def no_backward(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+@no_backward.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "how"),
+    [
+        (lambda x: x.sin() + 1, (X,), {}),
+        (lambda x: x.mul_(2).add(1), (X.clone(),), {}),
+        (lambda x: (x * 2).sum(), (X.clone().requires_grad_(),), {}),
+        (lambda x: x.mul_(2).sin(), (X.clone().requires_grad_() * 1,), {}),
+        (branching, (X, 2), {"dynamic": True}),
+        (lambda x, s: x * s + s, (X, 1.5), {"dynamic": True}),
+        (lambda x, s: x * s + s, (X.clone().requires_grad_(), 1.5), {"dynamic": True}),
+        (lambda x: (x[1:], x.view(2, 3).t()), (X,), {}),
+        (lambda x: x * torch.tensor([1.0, 2.0]).sum(), (X,), {}),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_healthy_region_is_checked_and_nothing_more(fn: Any, inputs: Any, how: Any, tmp_path: Path) -> None:
+    assert told(run(tmp_path, fn, *inputs, **how)) == ["checked"]
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "change", "where"),
+    [
+        (lambda x: x.sin(), (X,), wrong, "output:sin value"),
+        (lambda x: x.sin(), (X.clone().requires_grad_(),), wrong_gradient, "grad:x value"),
+        (lambda x: x.mul_(2) + 1, (X.clone(),), forgets_writes, "input:x value"),
+    ],
+)
+def test_a_wrong_region_is_saved_with_its_real_inputs(
+    fn: Any, inputs: Any, change: Change, where: str, tmp_path: Path
+) -> None:
+    events = run(tmp_path, fn, *inputs, change=change)
+    assert told(events) == ["diverged"]
+    (event,) = named(events, "diverged")
+    assert [f"{row['where']} {row['kind']}" for row in event["rows"]] == [where]
+    case = cases.load(Path(event["case"]))
+    assert isinstance(case, Case)
+    assert [item.name for item in case.inputs] == ["x"]
+    assert case.settings.backend == cases.Const("fake")
+
+
+def test_a_symbolic_float_is_a_number_in_the_saved_case(tmp_path: Path) -> None:
+    events = run(tmp_path, lambda x, s: x * s, X, 1.5, change=wrong, dynamic=True)
+    case = cases.load(Path(named(events, "diverged")[0]["case"]))
+    assert case.inputs[1] == ScalarInput("s", 1.5, dynamic=True)
+
+
+def test_a_region_that_draws_random_numbers_is_left_to_a_worker(tmp_path: Path) -> None:
+    assert told(run(tmp_path, lambda x: torch.rand_like(x) + x, X)) == ["deferred"]
+
+
+def test_a_backward_that_eager_cannot_run_is_left_out(tmp_path: Path) -> None:
+    fn = lambda x: no_backward(x) + 1  # noqa: E731
+    assert told(run(tmp_path, fn, X.clone().requires_grad_())) == ["checked"]
+    (tmp_path / "again").mkdir()
+    events = run(tmp_path / "again", fn, X.clone().requires_grad_(), change=wrong)
+    assert told(events) == ["diverged"]
+    case = cases.load(Path(named(events, "diverged")[0]["case"]))
+    assert (case.settings.grad_mode, case.settings.backward) == ("grad", "")
+
+
+def test_later_runs_are_checked_more_and_more_rarely(tmp_path: Path) -> None:
+    events = run(tmp_path, lambda x: x.sin(), X, times=70)
+    assert [event["call"] for event in named(events, "checked")] == [*range(1, 17), 32, 64]
+
+
+def test_the_random_numbers_of_the_program_are_those_it_draws_unwatched(tmp_path: Path) -> None:
+    torch.manual_seed(3)
+    run(tmp_path, lambda x: x.sin(), X)
+    watched = torch.rand(4)
+    torch.manual_seed(3)
+    assert torch.equal(watched, torch.rand(4))
+
+
+def test_a_compiler_that_raises_is_reported_with_the_case_it_raised_on(tmp_path: Path) -> None:
+    def refuses(call: Callable[..., Any]) -> Callable[..., Any]:
+        raise ValueError("cannot lower node 12")
+
+    with pytest.raises(Exception, match="cannot lower"):
+        run(tmp_path, lambda x: x.sin(), X, change=refuses, kind="crash")
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    (crashed,) = named(events, "crashed")
+    assert (crashed["signature"]["name"], crashed["signature"]["message"]) == ("ValueError", "cannot lower node #")
+    (compiling,) = named(events, "compiling")
+    assert cases.load(Path(compiling["case"])).graph.ops[0].target == ".sin"
