@@ -7,11 +7,14 @@ from __future__ import annotations
 import dataclasses
 from typing import NoReturn
 
+from minify import store
 from minify.capture.script import Suspect
 from minify.case import Case, TensorMeta, tensor_inputs
-from minify.errors import NoFailure, Unstable
+from minify.errors import InvalidCandidate, NoFailure, Unstable
 from minify.oracle.local import LocalOracle
-from minify.verdict import Divergence, Observation, Signature, accuracy_signature, classify, matches
+from minify.passes.cut_ops import keep, op_names
+from minify.reduce.session import annotated
+from minify.verdict import Divergence, Observation, Outcome, Signature, accuracy_signature, classify, matches
 
 RUNS = 2
 MORE_RUNS = 8
@@ -59,6 +62,7 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
     failed = sum(matches(o, signature) for o in seen)
     if accuracy and failed == len(seen):  # of a failure that comes and goes one run without it proves nothing
         _refuse_rounding(case, observation, signature, oracle)
+        _refuse_other_draws(case, observation, signature, oracle)
     oracle.rate = failed / len(seen)
     if signature.family != "hang":
         least = min(LEAST_TIMEOUT, oracle.timeout)  # a user may have asked for less
@@ -138,3 +142,20 @@ def _refuse_rounding(case: Case, observation: Observation, signature: Signature,
             f"drift: rounding intermediates as eager does (emulate_precision_casts) removes it; {drift_text(rows)}",
             "nothing to minify",
         )
+
+
+def _refuse_other_draws(case: Case, observation: Observation, signature: Signature, oracle: LocalOracle) -> None:
+    """Where several ops draw random numbers, a compiler may take them in another order than eager does (seen on CUDA
+    with `fallback_random`). A failure that vanishes once the numbers drawn are given as inputs is no more than that."""
+    if len(observation.drew) < 2 or signature.family != "value":
+        return
+    described = annotated(case, observation)
+    base = store.save_base(oracle.manner.store, described)
+    try:
+        given = keep(described, frozenset(op_names(described)) - set(observation.drew), base, "outputs")
+    except InvalidCandidate:
+        return
+    seen = oracle.observe(given)
+    if classify(seen, signature).outcome is Outcome.PASSES:
+        names = ", ".join(observation.drew)
+        raise NoFailure(f"other random numbers, no divergence: {names} draw in another order", "nothing to minify")

@@ -57,8 +57,8 @@ class _Unavailable(Exception):
 class Lockstep:
     """Two runs of one graph side by side. After `run`: `eager` and `reference` are the outputs (`reference` None where
     none can be had), `trace` what was noted of each op, `notes` where the reference had to borrow from eager, `random`
-    whether any random number was drawn, `severed` whether borrowing cut the reference off from its own inputs, so that
-    it has no gradients."""
+    whether any random number was drawn, `drew` by which ops, `severed` whether borrowing cut the reference off from its
+    own inputs, so that it has no gradients."""
 
     graph: Graph
     precision: str
@@ -66,6 +66,7 @@ class Lockstep:
     trace: list[tuple[str, ValueMeta]] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     random: bool = False
+    drew: list[str] = dataclasses.field(default_factory=list)
     severed: bool = False
     eager: tuple[Any, ...] = ()
     reference: tuple[Any, ...] | None = None
@@ -101,6 +102,8 @@ class Lockstep:
         after = random_state()
         drew = after != before
         self.random |= drew
+        if drew:
+            self.drew.append(op.name)
         if high is None:
             return None
         writes = writes_by_name(op) or versions != [torch_internals.version(tensor) for tensor in read]

@@ -77,7 +77,8 @@ class Observation:
 
     `phase` is how far it got: `load`, `eager`, `reference`, `compile`, `run`, `done`. `invalid` says why the case is no
     case (eager itself fails). `crash` is set when the compiler or the compiled program raised, died or hung.
-    `drift` lists results out of tolerance that eager's own error explains. `trace` describes every op's value."""
+    `drift` lists results out of tolerance that eager's own error explains. `trace` describes every op's value, `drew` names the
+    ops that drew random numbers."""
 
     phase: str
     invalid: str = ""
@@ -91,6 +92,7 @@ class Observation:
     seconds: float = 0.0
     timed_out: bool = False
     worker_lost: str = ""
+    drew: tuple[str, ...] = ()
 
     @property
     def retire_worker(self) -> bool:

@@ -102,7 +102,11 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         if steps.random:
             stack.enter_context(torch_internals.fallback_random())
         facts = Observation(
-            "reference", trace=tuple(steps.trace), random=steps.random, notes=tuple(dict.fromkeys(steps.notes))
+            "reference",
+            trace=tuple(steps.trace),
+            random=steps.random,
+            drew=tuple(steps.drew),
+            notes=tuple(dict.fromkeys(steps.notes)),
         )
         if question.action == "trace":
             return facts

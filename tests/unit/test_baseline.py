@@ -11,7 +11,7 @@ import pytest
 
 from minify.baseline import LEAST_TIMEOUT, MORE_RUNS, NOISE, Baseline, confirm
 from minify.capture.script import Suspect
-from minify.case import Case, Ref, TensorMeta, ValueMeta
+from minify.case import Case, Graph, Op, Program, Ref, TensorMeta, ValueMeta
 from minify.errors import NoFailure, Unstable
 from minify.oracle.local import LocalOracle, Manner
 from minify.verdict import Divergence, Observation, Signature
@@ -208,3 +208,39 @@ def test_a_question_may_take_ten_times_the_slowest_run(seconds: float, given_lim
 def test_a_hang_keeps_the_time_that_it_was_given() -> None:
     oracle = ScriptedOracle(Observation("compile", crash=HANG_SIGNATURE, timed_out=True, seconds=300.0), check="crash")
     assert confirmed(oracle).signature == HANG_SIGNATURE and oracle.timeout == 300.0
+
+
+# --- random numbers ---------------------------------------------------------------------------------------------------
+
+
+class DrawingOracle(ScriptedOracle):
+    """Fails as it stands; answers `given` once the numbers that ops draw are inputs."""
+
+    def __init__(self, tmp_path: Path, given: Observation) -> None:
+        super().__init__(dataclasses.replace(WRONG, drew=("a", "b")))
+        self.manner = Manner("accuracy", tmp_path)
+        self._given = given
+
+    def observe(self, case: Case, *, noise: int = 0, run: int = 0) -> Observation:
+        drawn = any(op.name in ("a", "b") for op in case.graph.ops)
+        return super().observe(case, noise=noise, run=run) if drawn else self._given
+
+
+def drawing_case() -> Case:
+    meta = TensorMeta((4,), (1,), 0, "float32", "cpu", False, 0, 4)
+    other = dataclasses.replace(meta, storage=1)
+    ops = (
+        Op("a", "torch.rand", (4,), meta=meta),
+        Op("b", "torch.rand", (4,), meta=other),
+        Op("sum", "operator.add", (Ref("a"), Ref("b")), meta=dataclasses.replace(meta, storage=2)),
+    )
+    return Case(Program(Graph((), ops, (Ref("sum"),))), ())
+
+
+def test_random_numbers_drawn_in_another_order_are_no_failure(tmp_path: Path) -> None:
+    with pytest.raises(NoFailure, match="a, b draw in another order"):
+        confirmed(DrawingOracle(tmp_path, Observation("compare")), drawing_case())
+
+
+def test_a_failure_that_stays_with_the_numbers_given_is_one(tmp_path: Path) -> None:
+    assert confirmed(DrawingOracle(tmp_path, WRONG), drawing_case()).rate == 1
