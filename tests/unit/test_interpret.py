@@ -24,6 +24,7 @@ from minify.graph import (
     ScalarMeta,
     SequenceMeta,
     SliceArg,
+    Subgraph,
     TensorMeta,
 )
 from minify.reference import Lockstep, lockstep, raised_inputs, reference_run
@@ -73,6 +74,14 @@ def test_calls_are_methods_functions_and_operators() -> None:
     assert torch.equal(got[0], x32().view(2, 3)[:, 0].softmax(0) + 1)
     assert torch.equal(got[1], x32().view(2, 3).T)
     assert got[2:] == (None, 3)
+
+
+def test_a_branch_is_taken_without_asking_the_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies = [Subgraph(graph([op("r", f"torch.{name}", R("x"))], [R("r")])) for name in ("neg", "exp")]
+    ops = [op("c", "torch.cond", R("p"), *bodies, (R("x"),)), op("y", "operator.getitem", R("c"), 0)]
+    monkeypatch.setattr(torch, "compile", None)
+    for pred, expected in ((True, -x32()), (False, x32().exp())):
+        assert torch.equal(interpret.run(graph(ops, [R("y")], ("p", "x")), (torch.tensor(pred), x32()))[0], expected)
 
 
 CHAIN = [op(name, "torch.add", R(of), 1) for of, name in zip("xabcde", "abcdef", strict=True)]

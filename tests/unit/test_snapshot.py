@@ -298,6 +298,11 @@ PROGRAMS: dict[str, tuple[Callable[..., Any], Callable[[], Sequence[Any]], dict[
     "sequences, dynamic": (sequences, lambda: (matrix(),), {"dynamic": True}),
     "attributes": (attributes, lambda: (matrix(),), {}),
     "a checkpoint": (checkpointed, lambda: (matrix().requires_grad_(), torch.ones(6, 2, requires_grad=True)), {}),
+    "a checkpoint, dynamic": (
+        checkpointed,
+        lambda: (matrix().requires_grad_(), torch.ones(6, 2, requires_grad=True)),
+        {"dynamic": True},
+    ),
     "autograd functions": (autograd_functions, lambda: (matrix().requires_grad_(),), {}),
     "vmap": (mapped, lambda: (matrix(),), {}),
     "random numbers": (drops, lambda: (matrix(),), {}),
