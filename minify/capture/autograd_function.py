@@ -30,7 +30,8 @@ class AutogradFunction:
 
 def definition(function: AutogradFunction, name: str) -> str:
     """The class as text. Raises ValueError where `forward` is not a pair of results and saved values."""
-    body = cst.IndentedBlock([_static(_forward(function)), _static(_backward(function))])
+    apart = _static(_backward(function)).with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+    body = cst.IndentedBlock([_static(_forward(function)), apart])
     return render.text(cst.ClassDef(cst.Name(name), body, [cst.Arg(render.dotted("torch.autograd.Function"))]))
 
 

@@ -252,6 +252,7 @@ def test_an_autograd_function_becomes_a_class_and_a_call() -> None:
         "        outs = x * 2.0\n"
         "        ctx.save_for_backward(x)\n"
         "        return (outs,)\n"
+        "\n"
         "    @staticmethod\n"
         "    def backward(ctx, gradient):\n"
         "        x, = ctx.saved_tensors\n"
