@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -96,7 +95,6 @@ class Live:
         self.most = 0
 
     def __call__(self, called: Op, env: Any, scope: Any) -> Any:
-        gc.collect()
         self.most = max(self.most, sum(made() is not None for made in self.made))
         result = self.run_op(called, env, scope)
         self.made.append(weakref.ref(result))
