@@ -64,9 +64,8 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
         _refuse_rounding(case, observation, signature, oracle)
         _refuse_other_draws(case, observation, signature, oracle)
     oracle.rate = failed / len(seen)
-    if signature.family != "hang":
-        least = min(LEAST_TIMEOUT, oracle.timeout)  # a user may have asked for less
-        oracle.timeout = max(least, 10 * max(o.seconds for o in seen))
+    if oracle.calibrates and signature.family != "hang":
+        oracle.timeout = max(LEAST_TIMEOUT, 10 * max(o.seconds for o in seen))
     return Baseline(case, observation, signature, len(seen), failed)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import io
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -72,7 +71,7 @@ def run(
 def _oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
     manner = Manner(request.kind, folder.store, request.rtol, request.atol, request.reference)
     oracle = LocalOracle(manner, folder.path, request.workers or default_workers(), stopped=stop)
-    oracle.timeout = request.timeout or SECONDS_PER_STEP
+    oracle.timeout, oracle.calibrates = request.timeout or SECONDS_PER_STEP, request.timeout is None
     return oracle
 
 
@@ -127,7 +126,7 @@ def _minify(
         first.signature,
         oracle,
         folder.path,
-        save_base=lambda base: _ignore(store.save_base(folder.store, base)),
+        save_base=lambda base: store.save_base(folder.store, base),
         tell=progress.searching,
         trace=oracle.trace,
     )
@@ -140,10 +139,6 @@ def _minify(
     final, session = _plain_values(session, reduction, folder, oracle)
     located = _stage(final, first, oracle, stop, reduction)
     return _finish(request, folder, suspect, first, session, reduction, final, located, oracle, progress)
-
-
-def _ignore(_: object) -> None:
-    return None
 
 
 def _plain_values(
@@ -188,14 +183,18 @@ def _finish(
     needs_data = bool(data_of(final, folder.store))
     repro = folder.path / "repro.py"
     facts = Facts(stage=located.stage, notes=_notes(first), versions=versions())
-    rewrite = _writer(repro, final, session, facts, request)
-    rewrite(facts)
+
+    def write(facts: Facts) -> None:
+        text = emit(final, session.observation, session.signature, facts, Tolerance(request.rtol, request.atol))
+        cases.write_whole(repro, text.encode())
+
+    write(facts)
     if needs_data:
         _write_data(final, folder)
     progress.step(f"verifying {repro.name} in a fresh process")
     runs = 1 if reduction.stopped_by else max(1, request.runs if first.rate == 1 else 5)
     checked = verify(repro, first.signature, runs=runs, timeout=max(oracle.timeout, 120.0) * 2)
-    rewrite(dataclasses.replace(facts, reproduced=f"{checked.reproduced}/{checked.runs}"))
+    write(dataclasses.replace(facts, reproduced=f"{checked.reproduced}/{checked.runs}"))
     outcome, code, why = _outcome(request, reduction, checked, first, needs_data)
     return Report(
         outcome=outcome,
@@ -224,14 +223,6 @@ def _finish(
         region=suspect.region,
         part=suspect.part,
     )
-
-
-def _writer(repro: Path, final: Case, session: Session, facts: Facts, request: Request) -> Callable[[Facts], None]:
-    def write(facts: Facts) -> None:
-        text = emit(final, session.observation, session.signature, facts, Tolerance(request.rtol, request.atol))
-        cases.write_whole(repro, text.encode())
-
-    return write
 
 
 def _write_data(final: Case, folder: RunFolder) -> None:

@@ -27,7 +27,6 @@ from minify.case import (
     Derived,
     Input,
     Op,
-    Recipe,
     Recorded,
     ScalarInput,
     TensorMeta,
@@ -323,7 +322,3 @@ def seeded(case: Case) -> Iterator[None]:
         yield
     finally:
         interpret.restore_random(state)
-
-
-def is_recipe_only(case: Case) -> bool:
-    return all(isinstance(item.value, Recipe) for item in tensor_inputs(case))

@@ -57,11 +57,12 @@ def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: C
 
     Raises UsageError and NoFailure as the journal says, Stopped where `stopped()` gave a reason, and OSError where the
     disk is full; returns the suspects otherwise."""
-    ending = _run_child(plan, timeout, stopped, tell)
-    if ending == "stopped":
-        raise Stopped(stopped())
-    events = read_events(Path(plan.folder))
+    ending, events = _one_run(plan, timeout, stopped, tell)
     suspects = _suspects(plan, events, ending)
+    if call := _fatal_call(plan, events):
+        tell(f"it fails in run {call} of its region; once more, to keep the inputs of that run")
+        again, later = _one_run(dataclasses.replace(plan, record_call=call), timeout, stopped, tell)
+        suspects = _suspects(plan, later, again) or suspects
     if not suspects:
         _refuse_full_disk(Path(plan.folder), events)
         _refuse_before_graph(plan, events, timeout)
@@ -69,14 +70,52 @@ def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: C
     return Watched(suspects, events)
 
 
+def _one_run(
+    plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]
+) -> tuple[str, tuple[Event, ...]]:
+    """How the child ended, and its journal. Raises Stopped."""
+    ending = _run_child(plan, timeout, stopped, tell)
+    if ending == "stopped":
+        raise Stopped(stopped())
+    return ending, read_events(Path(plan.folder))
+
+
+def _fatal_call(plan: Plan, events: Sequence[Event]) -> int:
+    """Which run of its region crashed or did not come back, 0 for the first one, whose inputs are on disk already.
+
+    Keeping the inputs of every run would cost a copy of them each time; so a later run is watched for anew."""
+    ends = [event for event in events if event["event"] in ("running", "crashed", "left")]
+    if plan.kind != "crash" or plan.record_call or not ends or ends[-1]["event"] == "left":
+        return 0
+    call = int(ends[-1].get("call", 0))
+    return call if call > 1 else 0
+
+
+class Journal:
+    """The child's journal as it grows. A last line cut short, by its death or by our coming too soon, is left for later."""
+
+    def __init__(self, folder: Path) -> None:
+        self._path = folder / "events.jsonl"
+        self._offset = 0
+
+    def fresh(self) -> list[Event]:
+        """The events since the last call."""
+        if not self._path.exists():
+            return []
+        with self._path.open("rb") as stream:
+            stream.seek(self._offset)
+            lines, _, _ = stream.read().rpartition(b"\n")
+        self._offset += len(lines) + bool(lines)
+        events = []
+        for line in lines.splitlines():
+            with contextlib.suppress(json.JSONDecodeError):  # a full disk leaves half a line in the middle
+                events.append(json.loads(line))
+        return events
+
+
 def read_events(folder: Path) -> tuple[Event, ...]:
-    """The child's journal; a last line cut short by its death is left out."""
-    path = folder / "events.jsonl"
-    rows = []
-    for line in path.read_text().splitlines() if path.exists() else []:
-        with contextlib.suppress(json.JSONDecodeError):
-            rows.append(json.loads(line))
-    return tuple(rows)
+    """The whole journal."""
+    return tuple(Journal(folder).fresh())
 
 
 def _refuse_full_disk(folder: Path, events: Sequence[Event]) -> None:
@@ -122,19 +161,16 @@ def _search_path() -> str:
 def _follow(
     child: subprocess.Popen[bytes], plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]
 ) -> str:
-    seen = 0
-    told: set[str] = set()
+    journal, last = Journal(Path(plan.folder)), None
+    told = {""}
     while child.poll() is None:
         time.sleep(0.05)
         if stopped():
             return "stopped"
-        events = read_events(Path(plan.folder))
-        for line in dict.fromkeys(_line(event) for event in events[seen:] if event["event"] != "left"):
-            if line not in told:
+        for last in journal.fresh():
+            if (line := _line(last)) not in told:
                 tell(line)
-            told.add(line)
-        seen = len(events)
-        last = events[-1] if events else None
+                told.add(line)
         if last and last["event"] in ("diverged", "crashed") and not plan.every:
             return "enough"
         if last and last["event"] in ("compiling", "running") and time.time() - last["time"] > timeout:
@@ -145,9 +181,24 @@ def _follow(
     return f"exit {code}" if code else ""
 
 
+_TOLD = {
+    "region": "captured, {ops} ops",
+    "compiling": "compiling",
+    "running": "running",
+    "diverged": "its compiled result diverges",
+    "crashed": "its compile or run raises",
+    "deferred": "to be judged in a fresh process",
+    "skipped": "cannot be written down: {why}",
+    "unchecked": "cannot be checked here: {why}",
+}
+
+
 def _line(event: Event) -> str:
-    region = f"region {event['region']} {event.get('part', '')}".rstrip() + ": " if "region" in event else ""
-    return f"{region}{event['event']}" + (f" ({event['ops']} ops)" if "ops" in event else "")
+    """What the user is told of an event, "" for nothing. That the script raises in the end is the usual case."""
+    if event["event"] not in _TOLD:
+        return ""
+    region = f"region {event['region']} {event.get('part', '')}".rstrip()
+    return f"{region}: {_short(_TOLD[event['event']].format_map(event))}"
 
 
 def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect, ...]:

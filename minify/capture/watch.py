@@ -118,7 +118,8 @@ class Watcher:
         except Exception as error:
             if self.watch.kind == "crash" and self.watch.only in (None, region.number):
                 signature = crashes.crash_signature(error)
-                self.event("crashed", region=region.number, signature=dataclasses.asdict(signature))
+                facts = dataclasses.asdict(signature)
+                self.event("crashed", region=region.number, call=region.calls, signature=facts)
                 self.found += 1
             else:
                 self.event("left", region=region.number)

@@ -46,8 +46,9 @@ class Manner:
 class LocalOracle:
     """Implements `Oracle` with a pool of worker processes. A context manager.
 
-    `timeout` bounds one question in seconds. `rate` is how often the original failed when it was run: below 1, a
-    candidate passes only after enough runs. `stopped()` gives a reason as soon as the run is to end."""
+    `timeout` bounds one question in seconds; `calibrates` says that it may be set by measure. `rate` is how often the
+    original failed when it was run: below 1, a candidate passes only after enough runs. `stopped()` gives a reason as
+    soon as the run is to end."""
 
     def __init__(
         self,
@@ -62,6 +63,7 @@ class LocalOracle:
         self.queries = 0
         self.cache_hits = 0
         self.timeout = 600.0
+        self.calibrates = True
         self.rate = 1.0
         self._folder = folder / "verdicts"
         self._folder.mkdir(parents=True, exist_ok=True)

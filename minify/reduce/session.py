@@ -56,7 +56,7 @@ class Session:
         signature: Signature,
         oracle: Oracle,
         folder: Path,
-        save_base: Callable[[Case], None],
+        save_base: Callable[[Case], object],
         tell: Callable[[Session], None] = lambda session: None,
         trace: Callable[[Case], Observation] = lambda case: Observation(""),
     ) -> None:

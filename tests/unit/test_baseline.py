@@ -33,7 +33,7 @@ class ScriptedOracle:
 
     def __init__(self, *answers: Observation, check: str = "accuracy", cured: Observation = WRONG) -> None:
         self.manner = Manner(check, Path("store"))
-        self.rate, self.timeout = 1.0, 300.0
+        self.rate, self.timeout, self.calibrates = 1.0, 300.0, True
         self.asked: list[tuple[int, int]] = []
         self.cures: list[Case] = []
         self._answers = answers
@@ -194,15 +194,22 @@ def test_wrong_metadata_is_no_rounding() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "given_limit", "limit"),
-    [(30.0, 300.0, 300.0), (45.0, 300.0, 450.0), (1.0, 300.0, LEAST_TIMEOUT), (1.0, 20.0, 20.0), (4.0, 20.0, 40.0)],
+    ("seconds", "limit"),
+    [(30.0, 300.0), (45.0, 450.0), (1.0, LEAST_TIMEOUT)],
 )
-def test_a_question_may_take_ten_times_the_slowest_run(seconds: float, given_limit: float, limit: float) -> None:
+def test_a_question_may_take_ten_times_the_slowest_run(seconds: float, limit: float) -> None:
     oracle = ScriptedOracle(WRONG, dataclasses.replace(WRONG, seconds=seconds))
     oracle._answers = (dataclasses.replace(WRONG, seconds=0.5), oracle._answers[1])
-    oracle.timeout = given_limit
     confirmed(oracle)
     assert oracle.timeout == limit
+
+
+@pytest.mark.parametrize("asked", [20.0, 900.0])
+def test_a_time_that_the_user_gave_is_kept(asked: float) -> None:
+    oracle = ScriptedOracle(WRONG)
+    oracle.timeout, oracle.calibrates = asked, False
+    confirmed(oracle)
+    assert oracle.timeout == asked
 
 
 def test_a_hang_keeps_the_time_that_it_was_given() -> None:
