@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import os
 import pickle
+import re
 import tempfile
 from pathlib import Path
 from typing import TypeAlias
@@ -220,6 +221,12 @@ def numel(shape: tuple[int, ...]) -> int:
     for size in shape:
         product *= size
     return product
+
+
+def item_bytes(dtype: str) -> int:
+    """Bytes of one element, by the bits that torch's name for the dtype ends in or has in it: `bfloat16`, `float8_e4m3fn`."""
+    bits = re.search(r"\d+", dtype)
+    return max(1, int(bits.group()) // 8) if bits else 1
 
 
 def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:

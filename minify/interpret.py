@@ -118,18 +118,20 @@ def run(
     keep: Collection[str] = (),
     scope: Mapping[str, Any] = MODULES,
 ) -> tuple[Any, ...]:
-    """Run `graph` on `values`, letting go of each intermediate after its last reader (those in `keep` apart).
+    """Run `graph` on `values`, letting go of each intermediate after its last reader (those in `keep` apart, for as long
+    as they are in it).
 
     `before(op, env)` may look in ahead of each op, and once more with None at the end."""
     env: Env = dict(zip(graph.params, values, strict=True))
-    done = last_readers(graph)
+    done, held = last_readers(graph), set[str]()
     for position, op in enumerate(graph.ops):
         if before is not None:
             before(op, env)
         env[op.name] = run_op(op, env, scope)
-        for name in done.get(position, ()):
-            if name not in keep:
-                env.pop(name, None)
+        held.update(done.get(position, ()))
+        for name in held.difference(keep):
+            env.pop(name, None)
+            held.discard(name)
     if before is not None:
         before(None, env)
     return tuple(argument(output, env) for output in graph.outputs)

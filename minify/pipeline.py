@@ -6,7 +6,6 @@ Reads top to bottom as design §9 does. Prints nothing: `Progress` is told what 
 from __future__ import annotations
 
 import dataclasses
-import io
 import time
 from pathlib import Path
 from typing import Protocol
@@ -17,7 +16,7 @@ from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case, Derived
 from minify.compare import Tolerance
-from minify.emit import Facts, Verification, data_of, emit, inline_values, verify
+from minify.emit import Facts, Verification, emit, inline_values, verify, write_data
 from minify.errors import (
     EXIT_NO_FAILURE,
     EXIT_REDUCED,
@@ -51,6 +50,17 @@ class Progress(Protocol):
         ...
 
 
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """What every step of one run works with."""
+
+    request: Request
+    folder: RunFolder
+    oracle: LocalOracle
+    stop: StopFlag
+    progress: Progress
+
+
 def run(
     request: Request, folder: RunFolder, stop: StopFlag, progress: Progress, suspects: tuple[Suspect, ...] = ()
 ) -> Report:
@@ -59,11 +69,24 @@ def run(
     Raises MinifyError for everything that is not a report."""
     started = time.monotonic()
     with _oracle(request, folder, stop) as oracle:
+        this = Run(request, folder, oracle, stop, progress)
         oracle.warm_up()
-        suspects = suspects or _watched(request, folder, stop, progress)
-        suspect, first = _confirmed(suspects, folder, oracle, progress)
-        report = _minify(request, folder, suspect, first, oracle, stop, progress)
-    report = dataclasses.replace(report, seconds=round(time.monotonic() - started, 1))
+        suspect, first = _confirmed(this, suspects or _watched(this))
+        session, reduction = _reduced(this, first)
+        final = _plain_values(this, session, reduction)
+        located = _stage(this, final, first, reduction)
+        checked = _verified(this, final, session, first, reduction, located)
+        report = _report(this, final, session, reduction)
+    report = dataclasses.replace(
+        _judged(this, report, first, reduction, checked),
+        region=suspect.region,
+        part=suspect.part,
+        signature=first.signature,
+        original=measure(first.case),
+        stage=located.stage,
+        rungs=tuple((rung.stage, rung.backend, rung.outcome) for rung in located.rungs),
+        seconds=round(time.monotonic() - started, 1),
+    )
     report.write()
     return report
 
@@ -75,11 +98,12 @@ def _oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
     return oracle
 
 
-def _watched(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> tuple[Suspect, ...]:
+def _watched(this: Run) -> tuple[Suspect, ...]:
     """Regions that may fail: the case of an earlier attempt, or what running the script under watch shows."""
+    request, folder = this.request, this.folder
     if folder.captured() is not None:
         return (Suspect(request.region or 0, folder.case_file, certain=True, part=request.part),)
-    return _watch(request, folder, stop, progress)
+    return _watch(request, folder, this.stop, this.progress)
 
 
 def _watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> tuple[Suspect, ...]:
@@ -91,168 +115,141 @@ def _watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progre
     return watch_script(request.plan(folder.path), request.timeout or SECONDS_PER_STEP, stop, progress.step).suspects
 
 
-def _confirmed(
-    suspects: tuple[Suspect, ...], folder: RunFolder, oracle: LocalOracle, progress: Progress
-) -> tuple[Suspect, Baseline]:
+def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> tuple[Suspect, Baseline]:
     """The first region whose failure a worker confirms, and what the confirmation showed."""
     reasons: list[NoFailure | Unstable] = []
     for suspect in suspects:
-        progress.step(f"{suspect}: does it fail alone, in a fresh process?")
+        this.progress.step(f"{suspect}: does it fail alone, in a fresh process?")
         case = cases.load(suspect.case)
         try:
-            first = baseline.confirm(case, suspect, oracle)
+            first = baseline.confirm(case, suspect, this.oracle)
         except (NoFailure, Unstable) as reason:
             reasons.append(reason)
             continue
-        cases.save(case, folder.case_file)
+        cases.save(case, this.folder.case_file)
         return suspect, first
     raise next((reason for reason in reasons if isinstance(reason, Unstable)), reasons[0])
 
 
-def _minify(
-    request: Request,
-    folder: RunFolder,
-    suspect: Suspect,
-    first: Baseline,
-    oracle: LocalOracle,
-    stop: StopFlag,
-    progress: Progress,
-) -> Report:
-    """From a confirmed case to a report."""
-    case = cases.load(folder.case_file)
+def _reduced(this: Run, first: Baseline) -> tuple[Session, Reduction]:
+    """The smallest case that fails as the confirmed one did; it stands without the values of any larger one."""
+    oracle = this.oracle
     session = Session(
-        case,
+        first.case,
         first.observation,
         first.signature,
         oracle,
-        folder.path,
-        save_base=lambda base: store.save_base(folder.store, base),
-        tell=progress.searching,
+        this.folder.path,
+        save_base=lambda base: store.save_base(this.folder.store, base),
+        tell=this.progress.searching,
         trace=oracle.trace,
     )
-    progress.step(f"reducing {cases.op_count(case.graph)} ops: {first.signature}")
+    this.progress.step(f"reducing {cases.op_count(first.case.graph)} ops: {first.signature}")
     reduction = reduce(session, PASSES, oracle.materialise)
-    progress.step("writing the repro")
     if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(session.best)):  # stopped early, then
-        with stop.overruled():
+        with this.stop.overruled():
             session.replace_best(oracle.materialise(session.best))
-    final, session = _plain_values(session, reduction, folder, oracle)
-    located = _stage(final, first, oracle, stop, reduction)
-    return _finish(request, folder, suspect, first, session, reduction, final, located, oracle, progress)
+    return session, reduction
 
 
-def _plain_values(
-    session: Session, reduction: Reduction, folder: RunFolder, oracle: LocalOracle
-) -> tuple[Case, Session]:
+def _plain_values(this: Run, session: Session, reduction: Reduction) -> Case:
     """The final case with small recorded values written out as literals, if it then still fails."""
+    this.progress.step("writing the repro")
     final = session.best
-    literal = inline_values(final, folder.store)
+    literal = inline_values(final, this.folder.store)
     if literal != final and not reduction.stopped_by:
         try:
-            verdict: Verdict = oracle.judge(literal, session.signature)
+            verdict: Verdict = this.oracle.judge(literal, session.signature)
         except Stopped:
-            return literal, session
+            return literal
         if not verdict.fails:
-            return final, session
+            return final
         session.observation = verdict.observation
-    return literal, session
+    return literal
 
 
-def _stage(final: Case, first: Baseline, oracle: LocalOracle, stop: StopFlag, reduction: Reduction) -> Localised:
+def _stage(this: Run, final: Case, first: Baseline, reduction: Reduction) -> Localised:
     if reduction.stopped_by:
         return Localised("", ())
     try:
-        return first_stage(final, first.signature, oracle)
+        return first_stage(final, first.signature, this.oracle)
     except Stopped:
         return Localised("", ())
 
 
-def _finish(
-    request: Request,
-    folder: RunFolder,
-    suspect: Suspect,
-    first: Baseline,
-    session: Session,
-    reduction: Reduction,
-    final: Case,
-    located: Localised,
-    oracle: LocalOracle,
-    progress: Progress,
-) -> Report:
-    """Write the repro, run it in fresh processes, and say how it went."""
-    needs_data = bool(data_of(final, folder.store))
-    repro = folder.path / "repro.py"
+def _verified(
+    this: Run, final: Case, session: Session, first: Baseline, reduction: Reduction, located: Localised
+) -> Verification:
+    """Write the repro and run it in fresh processes; what came of that is written into its header."""
+    repro = this.folder.repro
     facts = Facts(stage=located.stage, notes=_notes(first), versions=versions())
 
     def write(facts: Facts) -> None:
-        text = emit(final, session.observation, session.signature, facts, Tolerance(request.rtol, request.atol))
-        cases.write_whole(repro, text.encode())
+        tolerance = Tolerance(this.request.rtol, this.request.atol)
+        cases.write_whole(repro, emit(final, session.observation, session.signature, facts, tolerance).encode())
 
     write(facts)
-    if needs_data:
-        _write_data(final, folder)
-    progress.step(f"verifying {repro.name} in a fresh process")
-    runs = 1 if reduction.stopped_by else max(1, request.runs if first.rate == 1 else 5)
-    checked = verify(repro, first.signature, runs=runs, timeout=max(oracle.timeout, 120.0) * 2)
+    write_data(final, this.folder.store, repro)
+    this.progress.step(f"verifying {repro.name} in a fresh process")
+    runs = 1 if reduction.stopped_by else max(1, this.request.runs if first.rate == 1 else 5)
+    checked = verify(repro, first.signature, runs=runs, timeout=max(this.oracle.timeout, 120.0) * 2)
     write(dataclasses.replace(facts, reproduced=f"{checked.reproduced}/{checked.runs}"))
-    outcome, code, why = _outcome(request, reduction, checked, first, needs_data)
-    return Report(
-        outcome=outcome,
-        exit_code=code,
-        kind=request.kind,
-        folder=folder.path,
-        repro=repro,
-        signature=first.signature,
-        stage=located.stage,
-        rungs=tuple((rung.stage, rung.backend, rung.outcome) for rung in located.rungs),
-        original=measure(first.case),
-        reduced=measure(final),
-        repro_lines=len(repro.read_text().splitlines()),
-        queries=oracle.queries,
-        search_queries=reduction.search_queries,
-        cache_hits=oracle.cache_hits,
-        slipped=sum(count.slipped for count in session.counts.values()),
-        also_found=tuple(str(signature) for signature in session.slipped),
-        verified={"runs": checked.runs, "reproduced": checked.reproduced, "alone": checked.alone and not needs_data},
-        one_minimal=reduction.one_minimal,
-        stopped_by=reduction.stopped_by or ("needs recorded data" if needs_data else ""),
-        passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
-        divergences=worst_rows(session.observation),
-        notes=tuple(session.observation.notes),
-        message=why,
-        region=suspect.region,
-        part=suspect.part,
-    )
-
-
-def _write_data(final: Case, folder: RunFolder) -> None:
-    import torch
-
-    content = io.BytesIO()
-    torch.save(data_of(final, folder.store), content)
-    cases.write_whole(folder.path / "repro_data.pt", content.getvalue())
+    return checked
 
 
 def _notes(first: Baseline) -> tuple[str, ...]:
-    notes = []
     if first.rate < 1:
-        notes.append(f"shows in {first.failed} of {first.runs} runs of the original program")
-    return tuple(notes)
+        return (f"shows in {first.failed} of {first.runs} runs of the original program",)
+    return ()
 
 
-def _outcome(
-    request: Request, reduction: Reduction, checked: Verification, first: Baseline, needs_data: bool
-) -> tuple[str, int, str]:
-    """(outcome, exit code, one line why)."""
+def _report(this: Run, final: Case, session: Session, reduction: Reduction) -> Report:
+    """What was done and what it cost; how it is to be judged is not filled in yet."""
+    return Report(
+        outcome="",
+        exit_code=EXIT_REDUCED,
+        kind=this.request.kind,
+        folder=this.folder.path,
+        repro=this.folder.repro,
+        reduced=measure(final),
+        repro_lines=len(this.folder.repro.read_text().splitlines()),
+        queries=this.oracle.queries,
+        search_queries=reduction.search_queries,
+        cache_hits=this.oracle.cache_hits,
+        slipped=sum(count.slipped for count in session.counts.values()),
+        also_found=tuple(str(signature) for signature in session.slipped),
+        one_minimal=reduction.one_minimal,
+        passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
+        divergences=worst_rows(session.observation),
+        notes=tuple(session.observation.notes),
+    )
+
+
+def _judged(this: Run, report: Report, first: Baseline, reduction: Reduction, checked: Verification) -> Report:
+    """The report with its outcome, exit code and one line why."""
+    needs_data = not checked.alone
+    report = dataclasses.replace(
+        report,
+        verified={"runs": checked.runs, "reproduced": checked.reproduced, "alone": checked.alone},
+        stopped_by=reduction.stopped_by or ("needs recorded data" if needs_data else ""),
+    )
+
+    def ended(outcome: str, code: int, why: str) -> Report:
+        return dataclasses.replace(report, outcome=outcome, exit_code=code, message=why)
+
     if checked.reproduced == 0:
-        return "unstable", EXIT_UNSTABLE, f"the repro does not reproduce in a fresh process: {checked.detail}"
+        why = f"the repro does not reproduce in a fresh process: {checked.detail}"
+        return ended("unstable", EXIT_UNSTABLE, why)
     if first.rate < 1 or checked.reproduced < checked.runs:
-        return "unstable", EXIT_UNSTABLE, f"the repro fails in {checked.reproduced} of {checked.runs} fresh runs"
+        why = f"the repro fails in {checked.reproduced} of {checked.runs} fresh runs"
+        return ended("unstable", EXIT_UNSTABLE, why)
     if reduction.stopped_by:
-        return "stopped early", EXIT_STOPPED_EARLY, f"stopped early ({reduction.stopped_by}); `minify resume` goes on"
-    if needs_data and not request.data:
-        return "stopped early", EXIT_STOPPED_EARLY, "the failure needs recorded data; --data says that is fine"
-    return "reduced", EXIT_REDUCED, ""
+        why = f"stopped early ({reduction.stopped_by}); `minify resume` goes on"
+        return ended("stopped early", EXIT_STOPPED_EARLY, why)
+    if needs_data and not this.request.data:
+        why = "the failure needs recorded data; --data says that is fine"
+        return ended("stopped early", EXIT_STOPPED_EARLY, why)
+    return ended("reduced", EXIT_REDUCED, "")
 
 
 def no_failure_report(request: Request, folder: RunFolder, error: Exception) -> Report:

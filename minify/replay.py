@@ -5,6 +5,8 @@ Owns the way back from data to running Python. Compiles nothing; `worker` does.
 
 from __future__ import annotations
 
+import ast
+import collections
 import contextlib
 import dataclasses
 import functools
@@ -34,6 +36,7 @@ from minify.case import (
     op_refs,
     tensor_inputs,
 )
+from minify.release import releasing
 
 
 class Values:
@@ -48,10 +51,12 @@ class Values:
 
 @dataclasses.dataclass(frozen=True)
 class Replay:
-    """A case ready to run: `fn` is the program, `make_inputs()` its inputs, `scope` the module both live in."""
+    """A case ready to run: `fn` is the program, `eager_fn` the same letting go of each value after its last reader,
+    `make_inputs()` its inputs, `scope` the module all live in."""
 
     case: Case
     fn: Callable[..., Any]
+    eager_fn: Callable[..., Any]
     make_inputs: Callable[[], tuple[Any, ...]]
     scope: dict[str, Any]
 
@@ -72,7 +77,10 @@ def replay(case: Case, root: Path) -> Replay:
     scope["recorded"] = values
     source = render.text([render.function(case.graph, "fn"), input_text.make_inputs(case)])
     _run_text(source, "case", scope)
-    return Replay(case, scope["fn"], scope["make_inputs"], scope)
+    fn = scope["fn"]
+    exec(compile(releasing(ast.parse(source), "fn"), "<eager case>", "exec"), scope)
+    eager_fn, scope["fn"] = scope["fn"], fn
+    return Replay(case, fn, eager_fn, scope["make_inputs"], scope)
 
 
 def _run_text(source: str, name: str, scope: dict[str, Any]) -> None:
@@ -152,10 +160,16 @@ def _values_of(base: Case, root: Path, items: list[Input], candidate: Case) -> d
         due.setdefault(_moment(item, base, candidate), []).append(item)
     copies: dict[str, torch.Tensor] = {}
     previous = list(base.graph.params)
+    pending = collections.Counter(_owner(_derived_name(item)) for item in items)
 
     def take(wanted: list[Input], env: interpret.Env) -> None:
         for item in wanted:
             copies[item.name] = store.storage_of(_item(env, _derived_name(item))).clone()
+            pending.subtract([_owner(_derived_name(item))])
+        for name in [name for name, count in pending.items() if count <= 0]:
+            del pending[name]  # nobody waits for it: the run may let go of it
+        if not pending:
+            raise _AllTaken
 
     def before(op: Op | None, env: interpret.Env) -> None:
         while previous:
@@ -167,10 +181,13 @@ def _values_of(base: Case, root: Path, items: list[Input], candidate: Case) -> d
     live = replay(base, root)
     with applied(live), interpret.modes_kept():
         values = live.make_inputs()
-        with seeded(base):
-            kept = {_owner(_derived_name(item)) for item in items}
-            interpret.run(base.graph, values, before, kept, live.scope)
+        with seeded(base), contextlib.suppress(_AllTaken):
+            interpret.run(base.graph, values, before, pending.keys(), live.scope)
     return copies
+
+
+class _AllTaken(Exception):
+    """The rest of the base need not run."""
 
 
 def _moment(item: Input, base: Case, candidate: Case) -> str:

@@ -81,6 +81,10 @@ class RunFolder:
     def case_file(self) -> Path:
         return self.path / "captured.case"
 
+    @property
+    def repro(self) -> Path:
+        return self.path / "repro.py"
+
     def save_request(self, request: Request) -> None:
         cases.write_whole(self.path / "request.json", json.dumps(dataclasses.asdict(request), indent=2).encode())
 

@@ -116,7 +116,7 @@ def shaken(live: Replay, seed: int, flows: Sequence[torch.Tensor] = ()) -> Run |
             for value in values:
                 if isinstance(value, torch.Tensor) and not torch_internals.is_zerotensor(value):
                     _shake(value, coin)
-            return _run(live, live.fn, values, flows)
+            return _run(live, live.eager_fn, values, flows)
     except Exception:  # noqa: BLE001 - the shaken program may leave its domain, and then says nothing
         return None
 

@@ -87,7 +87,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         stack.enter_context(torch_internals.no_caches())
         _attempt(lambda: stack.enter_context(applied(live)), "settings do not apply")
         enter("eager")
-        eager = _attempt(lambda: run_program(live, live.fn), "eager raises")
+        eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
         enter("reference")
         wants_reference = question.check == "accuracy" and question.reference != "none"
         pair = _attempt(
@@ -96,7 +96,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
             ),
             "eager raises",
         )
-        steps = pair.steps
+        steps, truth = pair.steps, reference_run(pair)
         noise = question.noise if question.check == "accuracy" else 0
         trials = [shaken(live, seed, eager.flows) for seed in range(noise)]
         if steps.random:
@@ -110,6 +110,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         )
         if question.action == "trace":
             return facts
+        del pair, steps  # eager's values once more: a screen has many
         enter("compile")
         compiled, crash = _compiled(live, eager)
         if crash is not None:
@@ -118,7 +119,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
             return facts
         enter("compare")
         wrong, drift = compare_runs(
-            case, compiled, eager, reference_run(pair), compare.Tolerance(question.rtol, question.atol), trials
+            case, compiled, eager, truth, compare.Tolerance(question.rtol, question.atol), trials
         )
         return dataclasses.replace(facts, divergences=wrong, drift=drift)
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from minify.emit.data import data_of, write_data
 from minify.emit.header import Facts
 from minify.emit.literals import inline_values
-from minify.emit.repro import data_of, emit
+from minify.emit.repro import emit
 from minify.emit.verify import Verification, check, verify
 
-__all__ = ["Facts", "Verification", "check", "data_of", "emit", "inline_values", "verify"]
+__all__ = ["Facts", "Verification", "check", "data_of", "emit", "inline_values", "verify", "write_data"]

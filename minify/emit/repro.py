@@ -1,17 +1,14 @@
 """The whole text of `repro.py`: header, imports, program, inputs, the run, the check, the exit code.
 
 What is printed here is what the worker ran: program and inputs come from the same renderer, settings from the same
-case. Returns text and runs nothing, `data_of` apart.
+case. Returns text and runs nothing.
 """
 
 from __future__ import annotations
 
 import ast
-import re
-from pathlib import Path
 
 import libcst as cst
-import torch
 
 from minify import inputs as input_text
 from minify import render
@@ -20,11 +17,11 @@ from minify.compare import Tolerance
 from minify.emit import layout
 from minify.emit.compiling import Compiling, compiling
 from minify.emit.crash import crash_tail
+from minify.emit.data import read_inputs
 from minify.emit.header import DATA_FILE, Facts, header
 from minify.emit.layout import Statement
 from minify.emit.probe import Probe, leading, probe
 from minify.emit.run import run
-from minify.replay import replay
 from minify.verdict import Observation, Signature
 
 _IMPORTS = {
@@ -42,7 +39,7 @@ def emit(
     case: Case, observation: Observation, signature: Signature, facts: Facts, tolerance: Tolerance = Tolerance()
 ) -> str:
     """The text of a file that exits 1 where `case` still fails as `observation` saw it fail. Recorded values that were
-    not inlined are read from `repro_data.pt` beside it (`data_of`). Raises ValueError where the observation does not
+    not inlined are read from `repro_data.pt` beside it (`write_data`). Raises ValueError where the observation does not
     show `signature`."""
     row = leading(observation, signature)
     check = None if row is None else probe(case, observation, row, tolerance)
@@ -66,12 +63,6 @@ def emit(
     return module.code
 
 
-def data_of(case: Case, root: Path) -> dict[str, torch.Tensor]:
-    """What belongs into `repro_data.pt`: the real data that the text of `case` still reads, by input name."""
-    live = replay(case, root)
-    return {name: live.scope["recorded"][name] for name in _inputs(case)[1]}
-
-
 def _statements(text: str) -> list[Statement]:
     return [layout.tidy(statement) for statement in cst.parse_module(text).body]
 
@@ -90,7 +81,7 @@ def _inputs(case: Case) -> tuple[Statement, list[str]]:
     function = input_text.make_inputs(case)
     assert isinstance(function.body, cst.IndentedBlock)
     *lines, last = function.body.body
-    recorded = re.findall(r'recorded\["(\w+)"\]', render.text(function))
+    recorded = read_inputs(case)
     if recorded:
         lines.insert(
             0, cst.parse_statement(f'recorded = torch.load(Path(__file__).with_name("{DATA_FILE}"), weights_only=True)')

@@ -9,14 +9,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 
-from minify.case import Arg, Case, Graph, Input, Op, Program, Ref, ScalarInput, numel, rewrite_op
+from minify.case import Arg, Case, Graph, Input, Op, Program, Ref, ScalarInput, item_bytes, numel, rewrite_op
 from minify.errors import InvalidCandidate
 from minify.passes.cut_ops import keep
 from minify.passes.effects import written
 from minify.verdict import VALUE_KINDS, Divergence, Signature
 
 MOST_OPS = 400
-MOST_BYTES = 1 << 30  # of inputs in one query; the reference holds twice as much beside it
+# Of inputs in one query. A worker holds them five times (as recorded, for eager, for the compiled run and, twice as wide,
+# for the reference), and as many results: this and an eighth of the program's own inputs keep it within twice
+# (parameters + inputs + 1 GiB).
+MOST_BYTES = 96 << 20
 BLOCK = 24
 _SUFFIX = "__alone"
 
@@ -26,9 +29,10 @@ def chunks(case: Case, names: Iterable[str], base: str) -> Iterator[Case]:
     cannot stand alone, are left out."""
     parts: dict[str, Case] = {}
     taken: dict[str, Input | ScalarInput] = {}
+    most_bytes = MOST_BYTES + _bytes(case.inputs) // 8
     for name, part in _each_alone(case, tuple(names), base):
         fresh = {item.name: item for item in part.inputs if item.name not in taken}
-        if parts and (len(parts) >= MOST_OPS or _bytes([*taken.values(), *fresh.values()]) > MOST_BYTES):
+        if parts and (len(parts) >= MOST_OPS or _bytes([*taken.values(), *fresh.values()]) > most_bytes):
             yield _joined(case, parts, taken)
             parts, taken, fresh = {}, {}, {item.name: item for item in part.inputs}
         parts[name] = part
@@ -76,7 +80,7 @@ def _alone(case: Case, name: str, base: str) -> Case | None:
 
 
 def _bytes(items: Iterable[Input | ScalarInput]) -> int:
-    return sum(numel(item.meta.shape) * 8 for item in items if isinstance(item, Input))
+    return sum(numel(item.meta.shape) * item_bytes(item.meta.dtype) for item in items if isinstance(item, Input))
 
 
 def _joined(case: Case, parts: dict[str, Case], inputs: dict[str, Input | ScalarInput]) -> Case:
