@@ -42,7 +42,7 @@ def ask(case):
 case = annotated(case, ask(case))
 base = store.save_base(ROOT, case)
 screened = parts = 0
-for part in chunks(case, [op.name for op in ops[-3000:]], base):
+for part in chunks(case, [op.name for op in ops[:600]], base):
     ask(part)
     screened, parts = screened + len(part.graph.ops), parts + 1
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
@@ -55,5 +55,5 @@ def test_recording_ten_thousand_values_holds_few_of_them_at_a_time(tmp_path: Pat
     done = subprocess.run([sys.executable, "-c", RECORD, str(tmp_path)], capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
-    assert told["screened"] == 3000
+    assert told["screened"] == 600
     assert told["peak"] <= 2 * (1024 + 1) * MIB, f"{told['peak'] / MIB:.0f} MiB in {told['parts']} screens"
