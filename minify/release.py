@@ -27,12 +27,20 @@ def releasing(tree: ast.Module, function: str) -> ast.Module:
     steps = list(_steps(body))
     assigned = {name for step in steps if isinstance(step.statement, ast.Assign) for name in _stored(step.statement)}
     nested = {name for step in steps if isinstance(step.statement, ast.FunctionDef) for name in step.names}
-    last = {name: step for step in steps for name in sorted(step.names & (assigned - nested))}
-    for name, step in last.items():
-        if not isinstance(step.statement, ast.Return):
-            at = step.block.index(step.statement) + 1
-            step.block.insert(at, ast.Delete([ast.Name(name, ast.Del())]))
+    ours = assigned - nested
+    last = {name: id(step.statement) for step in steps for name in step.names & ours}
+    done: dict[int, list[str]] = {}
+    for name in sorted(last):
+        done.setdefault(last[name], []).append(name)
+    for block in {id(step.block): step.block for step in steps}.values():
+        block[:] = [line for statement in block for line in (statement, *_deletions(statement, done))]
     return ast.fix_missing_locations(tree)
+
+
+def _deletions(statement: ast.stmt, done: dict[int, list[str]]) -> list[ast.stmt]:
+    if isinstance(statement, ast.Return):
+        return []
+    return [ast.Delete([ast.Name(name, ast.Del())]) for name in done.get(id(statement), ())]
 
 
 def _steps(block: list[ast.stmt]) -> list[_Step]:

@@ -15,7 +15,7 @@ import linecache
 import re
 import sys
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -156,8 +156,9 @@ def _values_of(base: Case, root: Path, items: list[Input], candidate: Case) -> d
     between may have written to it), or as soon as it exists where the base has no such reader. `y[0]` is an item of a
     sequence."""
     due: dict[str, list[Input]] = {}
+    base_ops = {op.name for op in base.graph.ops}
     for item in items:
-        due.setdefault(_moment(item, base, candidate), []).append(item)
+        due.setdefault(_moment(item, base_ops, candidate), []).append(item)
     copies: dict[str, torch.Tensor] = {}
     previous = list(base.graph.params)
     pending = collections.Counter(_owner(_derived_name(item)) for item in items)
@@ -190,11 +191,10 @@ class _AllTaken(Exception):
     """The rest of the base need not run."""
 
 
-def _moment(item: Input, base: Case, candidate: Case) -> str:
+def _moment(item: Input, base_ops: Collection[str], candidate: Case) -> str:
     """The op of the base that `item` is copied before, or `after y`."""
     name = _derived_name(item)
     group = {member.name for member in input_text.groups(candidate)[item.meta.storage]}
-    base_ops = {op.name for op in base.graph.ops}
     readers = [op.name for op in candidate.graph.ops if op.name in base_ops and group & set(op_refs(op))]
     return name.partition("@")[2] or (readers[0] if readers else f"after {_owner(name)}")
 

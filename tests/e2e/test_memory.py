@@ -16,6 +16,8 @@ RECORD = """
 import dataclasses, json, resource, sys
 from pathlib import Path
 
+import torch
+
 from minify import store
 from minify.case import Case, Input, Op, Program, Recipe, Ref, Settings, numel
 from minify.graph import Graph, TensorMeta
@@ -24,6 +26,7 @@ from minify.reduce.session import annotated
 from minify.verdict import Question
 from minify.worker import judge
 
+torch.set_num_threads(1)
 OPS, SHAPE, ROOT = 10_000, (256, 512), Path(sys.argv[1])
 meta = TensorMeta(SHAPE, (SHAPE[1], 1), 0, "float32", "cpu", False, 0, numel(SHAPE))
 inputs = tuple(
