@@ -11,6 +11,7 @@ from minify.passes.cut_ops import CUT_OPS
 from minify.passes.drop_inputs import DROP_INPUTS
 from minify.passes.drop_outputs import DROP_OUTPUTS
 from minify.passes.idiomatic_calls import IDIOMATIC_CALLS
+from minify.passes.inline_bodies import INLINE_BODIES
 from minify.passes.shrink_dims import SHRINK_DIMS
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.simplify_values import SIMPLIFY_VALUES
@@ -19,6 +20,7 @@ PASSES: tuple[Pass, ...] = (
     DROP_OUTPUTS,
     BYPASS,
     CUT_OPS,
+    INLINE_BODIES,
     DROP_INPUTS,
     SIMPLIFY_SETTINGS,
     SHRINK_DIMS,

@@ -11,7 +11,21 @@ from hypothesis import given as for_all
 from hypothesis import strategies as st
 
 import minify.passes
-from minify.case import Case, Derived, Input, Op, Recipe, Ref, ScalarInput, ScalarMeta, Settings, digest, size
+from minify.case import (
+    Case,
+    Derived,
+    Graph,
+    Input,
+    Op,
+    Recipe,
+    Ref,
+    ScalarInput,
+    ScalarMeta,
+    Settings,
+    Subgraph,
+    digest,
+    size,
+)
 from minify.errors import InvalidCandidate
 from minify.passes import PASSES, Pass, Site
 from minify.passes.cut_ops import keep, op_names
@@ -20,6 +34,7 @@ from tests.cases import build, chain, given, nothing, op, several, tensor
 
 R = Ref
 SMALL = tensor((2, 8))
+BRANCH = Subgraph(Graph(("t",), (op("y", "torch.relu", R("t")),), (R("y"),)))
 EXAMPLES = {
     "a chain": chain("x", ("torch.relu",), (".mul", 2.0), ("torch.exp",)),
     "two outputs, an unread input": build(
@@ -57,6 +72,15 @@ EXAMPLES = {
         ],
         [op("a", "torch.relu", R("x")), op("b", "torch.mm", R("a"), R("y")), op("c", "torch.sum", R("w"))],
         ["b", "c"],
+    ),
+    "a branch": build(
+        ["x", "p"],
+        [
+            op("c", "torch.cond", R("p"), BRANCH, BRANCH, (R("x"),), meta=several(tensor())),
+            op("g", "operator.getitem", R("c"), 0),
+            op("b", "torch.exp", R("g")),
+        ],
+        ["b"],
     ),
     "ATen calls, settings, gradients": build(
         [
