@@ -205,6 +205,9 @@ def _notes(first: Baseline) -> tuple[str, ...]:
 
 def _report(this: Run, final: Case, session: Session, reduction: Reduction) -> Report:
     """What was done and what it cost; how it is to be judged is not filled in yet."""
+    unjudged = _unjudged(this.oracle.bugs)
+    for line in unjudged:
+        this.progress.step(line)
     return Report(
         outcome="",
         exit_code=EXIT_REDUCED,
@@ -221,8 +224,15 @@ def _report(this: Run, final: Case, session: Session, reduction: Reduction) -> R
         one_minimal=reduction.one_minimal,
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
-        notes=tuple(session.observation.notes),
+        notes=(*session.observation.notes, *unjudged),
     )
+
+
+def _unjudged(bugs: list[str]) -> tuple[str, ...]:
+    if not bugs:
+        return ()
+    last = bugs[-1].strip().splitlines()[-1]
+    return (f"{len(bugs)} candidate(s) could not be judged, an error of minify's own (please report it): {last}",)
 
 
 def _judged(this: Run, report: Report, first: Baseline, reduction: Reduction, checked: Verification) -> Report:

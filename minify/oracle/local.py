@@ -47,8 +47,8 @@ class LocalOracle:
     """Implements `Oracle` with a pool of worker processes. A context manager.
 
     `timeout` bounds one question in seconds; `calibrates` says that it may be set by measure. `rate` is how often the
-    original failed when it was run: below 1, a candidate passes only after enough runs. `stopped()` gives a reason as
-    soon as the run is to end."""
+    original failed when it was run: below 1, a candidate passes only after enough runs. `bugs` are the errors of our own
+    that left a candidate unjudged. `stopped()` gives a reason as soon as the run is to end."""
 
     def __init__(
         self,
@@ -65,6 +65,7 @@ class LocalOracle:
         self.timeout = 600.0
         self.calibrates = True
         self.rate = 1.0
+        self.bugs: list[str] = []
         self._folder = folder / "verdicts"
         self._folder.mkdir(parents=True, exist_ok=True)
         self._stopped = stopped
@@ -89,7 +90,8 @@ class LocalOracle:
     # --- asking ---------------------------------------------------------------------------------------------------
 
     def judge(self, case: Case, signature: Signature) -> Verdict:
-        """The verdict on one case. Raises Stopped, and WorkerBug where our own code failed in the worker."""
+        """The verdict on one case; a candidate that our own code fails on is invalid. Raises Stopped, and WorkerBug where no
+        worker can be started."""
         return next(iter(self.judge_in_order([case], signature)))
 
     def judge_in_order(self, cases_: Iterable[Case], signature: Signature) -> Iterator[Verdict]:
@@ -173,7 +175,11 @@ class LocalOracle:
         return verdict
 
     def _verdict(self, asked: _Asked, signature: Signature) -> Verdict:
-        observation = self._settle(asked)
+        try:
+            observation = self._settle(asked)
+        except _Unjudged as bug:
+            self.bugs.append(bug.message)
+            observation = Observation("load", invalid=bug.message)
         return dataclasses.replace(classify(observation, signature), cached=asked.known is not None)
 
     def _patience(self) -> int:
@@ -221,7 +227,7 @@ class LocalOracle:
                 _refuse_full_disk(seen.invalid + seen.crash_text)
                 return seen
             _refuse_full_disk(getattr(seen, "text", ""))
-            raise WorkerBug(
+            raise _Unjudged(
                 f"a worker failed: {getattr(reply.value, 'text', reply.value)}",
                 "please report this with the run folder",
             )
@@ -239,6 +245,10 @@ class LocalOracle:
         return Observation(
             reply.phase, crash=signature, crash_text=reply.stderr_tail[-2000:], seconds=reply.seconds, timed_out=hang
         )
+
+
+class _Unjudged(WorkerBug):
+    """Our own code failed on one case; the next may well be judged."""
 
 
 @dataclasses.dataclass

@@ -220,8 +220,11 @@ def test_running_out_of_time_is_a_hang_and_a_failure_only_where_a_hang_is_looked
 
 
 def test_an_error_of_our_own_in_a_worker_is_said_to_be_one(opened: Open, tmp_path: Path) -> None:
+    oracle = opened(lambda question: told(WorkerError("KeyError: 'oops'")))
     with pytest.raises(WorkerBug, match="KeyError: 'oops'"):
-        opened(lambda question: told(WorkerError("KeyError: 'oops'"))).judge(CASE, WRONG_VALUE)
+        oracle.observe(CASE)
+    assert oracle.judge(CASE, WRONG_VALUE).outcome is Outcome.INVALID
+    assert oracle.bugs == ["a worker failed: KeyError: 'oops'"]
     with pytest.raises(WorkerBug, match="no worker can be started"):
         opened(lambda question: died("cannot start", "")).judge(CASE, WRONG_VALUE)
     assert list((tmp_path / "verdicts").iterdir()) == []
