@@ -173,7 +173,7 @@ class ScalarInput:
 class Settings:
     """How the program is compiled and run.
 
-    `backend`, `mode`, `options`, `dynamic`, `fullgraph`: as given to `torch.compile`; a `Const` is a name in the prelude.
+    `backend`, `mode`, `options`, `dynamic`: as given to `torch.compile`; a `Const` is a name in the prelude.
     `config`: (module, key, value) for each config that differs from its default. `grad_mode`: `no_grad`, `inference` or `grad`.
     `backward`: `""`, or how the cotangents are made: `ones` or `randn`. `autocast`: (device type, dtype) pairs in force.
     `switches`: (name, value) for global switches that differ from torch's default (`deterministic`, `matmul_precision`...).

@@ -164,11 +164,10 @@ def resume(folder: Path, budget: float | None, as_json: bool) -> None:
     def start() -> tuple[Request, RunFolder]:
         import dataclasses
 
-        from minify.runs import RunFolder, clear_attempt
+        from minify.runs import RunFolder
 
         where = RunFolder(folder.resolve())
         request = dataclasses.replace(where.load_request(), budget=budget)
-        clear_attempt(where)
         return request, where
 
     _carry_out(start, as_json)

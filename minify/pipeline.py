@@ -68,7 +68,8 @@ def run(
 
     Raises MinifyError for everything that is not a report."""
     started = time.monotonic()
-    with _oracle(request, folder, stop) as oracle:
+    with folder.held(), _oracle(request, folder, stop) as oracle:
+        clear_attempt(folder)
         this = Run(request, folder, oracle, stop, progress)
         oracle.warm_up()
         suspect, first = _confirmed(this, suspects or _watched(this))
@@ -127,8 +128,14 @@ def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> tuple[Suspect, Basel
             reasons.append(reason)
             continue
         cases.save(case, this.folder.case_file)
+        this.folder.save_request(dataclasses.replace(this.request, region=suspect.region, part=suspect.part))
         return suspect, first
-    raise next((reason for reason in reasons if isinstance(reason, Unstable)), reasons[0])
+    raise _graver(reasons)
+
+
+def _graver(reasons: list[NoFailure | Unstable]) -> NoFailure | Unstable:
+    """Of several regions' answers the one to give: a failure that could not be pinned down outweighs none."""
+    return next((reason for reason in reasons if isinstance(reason, Unstable)), reasons[0])
 
 
 def _reduced(this: Run, first: Baseline) -> tuple[Session, Reduction]:
@@ -215,6 +222,7 @@ def _report(this: Run, final: Case, session: Session, reduction: Reduction) -> R
         folder=this.folder.path,
         repro=this.folder.repro,
         reduced=measure(final),
+        calls=tuple(op.target for op in final.graph.ops),
         repro_lines=len(this.folder.repro.read_text().splitlines()),
         queries=this.oracle.queries,
         search_queries=reduction.search_queries,
@@ -241,7 +249,7 @@ def _judged(this: Run, report: Report, first: Baseline, reduction: Reduction, ch
     report = dataclasses.replace(
         report,
         verified={"runs": checked.runs, "reproduced": checked.reproduced, "alone": checked.alone},
-        stopped_by=reduction.stopped_by or ("needs recorded data" if needs_data else ""),
+        stopped_by=reduction.stopped_by or ("needs recorded data" if needs_data and not this.request.data else ""),
     )
 
     def ended(outcome: str, code: int, why: str) -> Report:
@@ -275,25 +283,27 @@ def run_all(request: Request, folder: RunFolder, stop: StopFlag, progress: Progr
     """Minify each failing region that differs from the ones before, each in `region-<n>/` of the folder."""
     suspects = _watch(request, folder, stop, progress)
     reports: list[Report] = []
+    reasons: list[NoFailure | Unstable] = []
     seen: set[tuple[object, ...]] = set()
     for suspect in suspects:
         part, single = _region_folder(request, folder, suspect)
         try:
-            report = run(part, single, stop, progress)
+            report = run(part, single, stop, progress, (dataclasses.replace(suspect, case=single.case_file),))
         except (NoFailure, Unstable) as reason:
             progress.step(f"{suspect}: {reason}")
+            reasons.append(reason)
             continue
         except Stopped as stopped:
             if not reports:
                 raise
             reports[-1] = _stopped_before(reports[-1], suspect, stopped)
             break
-        key = (report.signature, tuple(sorted(report.reduced.items())))
+        key = (report.signature, report.calls)
         if key not in seen:
             reports.append(report)
         seen.add(key)
     if not reports:
-        raise NoFailure(f"none of the {len(suspects)} suspected region(s) fails in a fresh process")
+        raise _graver(reasons)
     return reports
 
 
@@ -301,9 +311,8 @@ def _region_folder(request: Request, folder: RunFolder, suspect: Suspect) -> tup
     """A request and a folder for one region; the folder may be there already, from before a resume."""
     single = RunFolder(folder.path / str(suspect).replace(" ", "-"))
     single.path.mkdir(exist_ok=True)
-    if not single.store.exists():
-        single.store.symlink_to(folder.store)
-    clear_attempt(single)
+    if not single.store.is_symlink():
+        single.store.symlink_to(Path("..") / folder.store.name)
     part = dataclasses.replace(request, region=suspect.region, part=suspect.part, every=False)
     single.save_request(part)
     cases.save(cases.load(suspect.case), single.case_file)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
 import os
 import re
@@ -84,6 +85,20 @@ class RunFolder:
     @property
     def repro(self) -> Path:
         return self.path / "repro.py"
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Nobody else may run in this folder meanwhile; the hold ends with this process, however that ends.
+
+        Raises UsageError where somebody does."""
+        with (self.path / ".lock").open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise UsageError(f"another run is at work in {self.path}", "wait for it or stop it") from error
+            except OSError:
+                pass  # a file system without locks
+            yield
 
     def save_request(self, request: Request) -> None:
         cases.write_whole(self.path / "request.json", json.dumps(dataclasses.asdict(request), indent=2).encode())
@@ -184,8 +199,9 @@ def default_workers() -> int:
 
 
 def clear_attempt(folder: RunFolder) -> None:
-    """Before a resume: drop what the new attempt writes anew; verdicts, store and the captured case stay."""
-    for name in ("accepted", "journal.jsonl", "report.json", "repro.py", "repro_data.pt"):
+    """Before a resume: drop the trail of the attempt before. Verdicts, store and the captured case stay, and so does its
+    result until there is a new one."""
+    for name in ("accepted", "journal.jsonl"):
         path = folder.path / name
         if path.is_dir():
             shutil.rmtree(path, ignore_errors=True)

@@ -21,7 +21,8 @@ REPORT_SCHEMA = 1
 class Report:
     """What a run found. `outcome` is `reduced`, `stopped early`, `unstable` or `no failure`; `repro` is the file, if any.
 
-    `queries` are questions a compile was paid for or a worker asked; `search_queries` those spent on finding the ops."""
+    `queries` are questions a compile was paid for or a worker asked; `search_queries` those spent on finding the ops.
+    `calls` are the targets of the ops left."""
 
     outcome: str
     exit_code: int
@@ -33,6 +34,7 @@ class Report:
     rungs: tuple[tuple[str, str, str], ...] = ()
     original: dict[str, int] = dataclasses.field(default_factory=dict)
     reduced: dict[str, int] = dataclasses.field(default_factory=dict)
+    calls: tuple[str, ...] = ()
     repro_lines: int = 0
     queries: int = 0
     search_queries: int = 0

@@ -103,7 +103,17 @@ def test_what_diverges_no_further_than_eager_on_shaken_inputs_is_ill_conditioned
 def test_what_fails_in_eager_too_is_no_compiler_bug() -> None:
     invalid = Observation("eager", invalid="eager raises: RuntimeError: shapes")
     with pytest.raises(NoFailure, match="RuntimeError: shapes; this is not a compiler bug"):
-        confirmed(ScriptedOracle(invalid))
+        confirmed(ScriptedOracle(invalid), certain=False)
+    with pytest.raises(NoFailure, match="this is not a compiler bug"):
+        confirmed(ScriptedOracle(invalid, check="crash"))
+
+
+def test_what_ran_in_the_script_and_not_here_is_not_blamed_on_eager() -> None:
+    with pytest.raises(Unstable, match="cannot be replayed outside the script: eager raises"):
+        confirmed(ScriptedOracle(Observation("eager", invalid="eager raises: AssertionError: no kernel 0")))
+    slow = Observation("eager", invalid="eager ends with timeout", timed_out=True)
+    with pytest.raises(Unstable, match="cannot be replayed"):
+        confirmed(ScriptedOracle(slow, check="crash"))
 
 
 @pytest.mark.parametrize("why", ["cannot be loaded: ImportError: no eager_ops", "loading ends with SIGSEGV"])
@@ -182,6 +192,12 @@ def test_what_stays_or_ends_otherwise_with_emulated_rounding_is_a_failure(cured:
 
 def test_a_failure_that_comes_and_goes_is_not_called_rounding_for_one_right_run() -> None:
     assert confirmed(ScriptedOracle(WRONG, RIGHT, WRONG, cured=RIGHT), HALF).rate < 1
+
+
+@pytest.mark.parametrize("kind", ["nonfinite", "integer"])
+def test_a_nan_or_a_wrong_integer_is_no_rounding(kind: str) -> None:
+    answer = Observation("compare", divergences=(Divergence("output:n0", kind),))
+    assert confirmed(ScriptedOracle(answer, cured=RIGHT), HALF).rate == 1.0
 
 
 def test_wrong_metadata_is_no_rounding() -> None:

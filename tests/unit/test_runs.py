@@ -81,15 +81,24 @@ def test_a_request_of_another_version_is_refused(tmp_path: Path) -> None:
         RunFolder(tmp_path).load_request()
 
 
-def test_a_resume_drops_what_it_writes_anew_and_keeps_answers_and_values(tmp_path: Path) -> None:
+def test_a_resume_drops_the_trail_and_keeps_answers_values_and_the_result(tmp_path: Path) -> None:
     for name in ("repro.py", "repro_data.pt", "report.json", "journal.jsonl", "captured.case", "request.json"):
         (tmp_path / name).touch()
     for name in ("accepted", "verdicts", "store"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "content").touch()
     clear_attempt(RunFolder(tmp_path))
-    assert {path.name for path in tmp_path.iterdir()} == {"captured.case", "request.json", "verdicts", "store"}
+    kept = {"captured.case", "request.json", "verdicts", "store", "repro.py", "repro_data.pt", "report.json"}
+    assert {path.name for path in tmp_path.iterdir()} == kept
     clear_attempt(RunFolder(tmp_path))
+
+
+def test_a_folder_in_use_is_refused_until_it_is_free(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    with folder.held(), pytest.raises(UsageError, match="another run is at work"), folder.held():
+        pytest.fail("held twice")
+    with folder.held():
+        pass
 
 
 def test_a_flag_says_nothing_until_there_is_a_reason() -> None:
