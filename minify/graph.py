@@ -7,8 +7,14 @@ the text that names them. `case` adds inputs and settings, and passes these name
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
+
+
+# Namespaces of ops that every torch has; those of others come with what a prelude runs.
+BUILTIN_NAMESPACES = frozenset((
+    "aten", "prim", "prims", "higher_order", "inductor", "quantized", "quantized_decomposed", "_c10d_functional",
+))  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -48,9 +54,14 @@ class SliceArg:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Subgraph:
-    """The body of a higher-order op, emitted as a nested function."""
+    """The body of a higher-order op, emitted as a nested function. It returns a tuple or, if `bare`, its only output itself."""
 
     graph: Graph
+    bare: bool = False
+
+    def __setstate__(self, state: Iterable[object]) -> None:
+        for name, value in zip(("graph", "bare"), (*state, False), strict=False):  # saved without `bare` once
+            object.__setattr__(self, name, value)
 
 
 Arg: TypeAlias = "None | bool | int | float | complex | str | Ref | Const | ListArg | DictArg | SliceArg | Subgraph | tuple[Arg, ...]"

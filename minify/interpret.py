@@ -57,7 +57,7 @@ def argument(arg: Arg, env: Mapping[str, Any], scope: Mapping[str, Any] = MODULE
     if isinstance(arg, SliceArg):
         return slice(*(argument(part, env, scope) for part in (arg.start, arg.stop, arg.step)))
     if isinstance(arg, Subgraph):
-        return python_function(arg.graph, scope, bare=False)
+        return python_function(arg.graph, scope, bare=arg.bare)
     return arg
 
 
@@ -80,7 +80,7 @@ def namespace() -> dict[str, Any]:
 
 
 def python_function(graph: Graph, scope: Mapping[str, Any] = MODULES, *, bare: bool = True) -> Callable[..., Any]:
-    """The graph as the Python function that a repro would print; not `bare`, as the body of a higher-order op."""
+    """The graph as the Python function that a repro would print; not `bare`, one that returns a tuple."""
     own = dict(scope)
     exec(render.text(render.function(graph, "fn", bare=bare)), own)
     return own["fn"]  # type: ignore[no-any-return]

@@ -190,7 +190,7 @@ def _statements(op: Op) -> list[cst.BaseStatement]:
         if not isinstance(arg, Subgraph):
             return arg
         body = f"{op.name}_body_{len(lines)}"
-        lines.append(function(arg.graph, body, bare=False))
+        lines.append(function(arg.graph, body, bare=arg.bare))
         return Ref(body)
 
     op = rewrite_op(op, named)
@@ -238,7 +238,7 @@ def _block(ops: list[Op]) -> list[cst.BaseStatement]:
 
 
 def function(graph: Graph, name: str = "fn", *, bare: bool = True) -> cst.FunctionDef:
-    """`def name(params): ... return outputs` for a graph; a single output is returned `bare` or, as the bodies of
+    """`def name(params): ... return outputs` for a graph; a single output is returned `bare` or, as most bodies of
     higher-order ops have it, in a tuple; none not at all. A result that nothing reads gets no name."""
     read = {*refs(graph.outputs), *(ref for op in graph.ops for ref in op_refs(op))}
     lines = [line for line in map(functools.partial(_unnamed, read), _block(list(graph.ops))) if line is not None]

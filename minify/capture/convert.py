@@ -82,6 +82,7 @@ class _Converter:
     ) -> None:
         self.module = module
         self.nested = nested
+        self.bare = False  # whether the graph returns its only output itself: the mask of flex_attention, say
         self.definitions: list[str] = [] if definitions is None else definitions
         self.names: dict[str, str] = {}
         self.taken: set[str] = set()
@@ -156,11 +157,12 @@ class _Converter:
             value = getattr(value, part)
         if isinstance(value, torch.fx.GraphModule):
             nested = not all(map(_is_branching, node.users))
-            converted = _Converter(value, nested=nested, definitions=self.definitions).convert()
+            inner = _Converter(value, nested=nested, definitions=self.definitions)
+            converted = inner.convert()
             if any(param.constant is not None for param in converted.params):
                 raise Unrepresentable(f"subgraph {node.target} holds a constant tensor")
             self.namespaces |= converted.namespaces
-            self.subgraphs[node.name] = Subgraph(converted.graph)
+            self.subgraphs[node.name] = Subgraph(converted.graph, inner.bare)
             self.sources[node.name] = tuple(param.source for param in converted.params if param.source is not None)
         elif isinstance(value, torch.Tensor):
             self.params.append(Param(self._name(node), None, constant=value.detach()))
@@ -210,7 +212,8 @@ class _Converter:
         return tuple(self._arg(operand) for position, operand in enumerate(operands) if position in kept)
 
     def _outputs(self, value: Any) -> tuple[Arg, ...]:
-        flat = value if isinstance(value, list | tuple) else (value,)
+        self.bare = not isinstance(value, list | tuple)
+        flat = (value,) if self.bare else value
         return tuple(self._arg(item) for item in flat)
 
     def _arg(self, value: Any) -> Arg:

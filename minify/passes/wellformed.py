@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from minify.case import Arg, Case, Graph, Subgraph, op_refs, refs
+from minify.case import Case, Graph, bodies, op_refs, refs
 
 
 def well_formed(case: Case) -> bool:
@@ -27,13 +27,9 @@ def graph_faults(graph: Graph) -> tuple[str, ...]:
         known.add(name)
     for op in graph.ops:
         found += [f"{op.name} reads {name}, which does not exist yet" for name in op_refs(op) if name not in known]
-        found += [fault for arg in op.args for fault in subgraph_faults(arg)]
+        found += [fault for body in bodies(op) for fault in graph_faults(body)]
         if op.name in known:
             found.append(f"two values are named {op.name}")
         known.add(op.name)
     found += [f"an output reads {name}, which does not exist" for name in refs(graph.outputs) if name not in known]
     return tuple(found)
-
-
-def subgraph_faults(arg: Arg) -> tuple[str, ...]:
-    return graph_faults(arg.graph) if isinstance(arg, Subgraph) else ()

@@ -66,7 +66,7 @@ DISTINCT: dict[str, list[Arg]] = {
     "containers": [(1, 2), ListArg((1, 2)), ((1,), 2), (1, (2,)), SliceArg(1, 2, None), "(1,2)", ()],
     "names": ["a", Ref("a"), Const("a"), DictArg((("a", 1),)), DictArg((("a", 1.0),)), DictArg((("b", 1),))],
     "text": ["a,b", ("a", "b"), ("a,b",), "a','b"],
-    "bodies": [Subgraph(INNER), Subgraph(dataclasses.replace(INNER, params=("w",)))],
+    "bodies": [Subgraph(INNER), Subgraph(dataclasses.replace(INNER, params=("w",))), Subgraph(INNER, bare=True)],
 }
 
 
@@ -283,3 +283,11 @@ def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
 
 def test_a_case_is_told_apart_from_its_settings_default() -> None:
     assert Case(PLAIN.program, PLAIN.inputs).settings == Settings()
+
+
+def test_a_body_saved_before_bodies_could_be_bare_is_read_as_one_that_returns_a_tuple() -> None:
+    body = Subgraph(INNER, bare=True)
+    assert pickle.loads(pickle.dumps(body)) == body
+    old = Subgraph.__new__(Subgraph)
+    old.__setstate__([INNER])
+    assert old == Subgraph(INNER)

@@ -10,9 +10,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx
+from torch._higher_order_ops import while_loop
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from minify import interpret
+from minify.capture import snapshot
 from minify.capture.convert import Converted, Unrepresentable, convert, python_arg
-from minify.graph import Arg, Const, DictArg, ListArg, Ref, SliceArg, Subgraph
+from minify.graph import Arg, Const, DictArg, ListArg, Ref, SliceArg, Subgraph, rewrite_op
 from tests.cases import show_call
 
 X, W = torch.arange(12.0).view(3, 4), torch.ones(4, 2)
@@ -117,6 +121,57 @@ def test_both_branches_of_a_cond_are_bodies_without_sizes() -> None:
     assert [len(body.params) for body in bodies] == [1, 1]
     assert cond.args[3] == (Ref("x"),)
     assert [op.target for op in bodies[0].ops] == [".size", "operator.mul"]
+
+
+MASK = create_block_mask(lambda b, h, q, k: q >= k, 1, 1, 8, 8, device="cpu")
+
+
+def attends(q: torch.Tensor, bias: torch.Tensor) -> Any:
+    return flex_attention(q, q, q, score_mod=lambda score, b, h, q, k: score + bias[h], block_mask=MASK)
+
+
+def loops(x: torch.Tensor) -> Any:
+    return while_loop(lambda i, x: i < 3, lambda i, x: (i + 1, x * 2), (torch.tensor(0), x))
+
+
+def branches(x: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda v: v * 2, lambda v: v - 1, (x,))
+
+
+@pytest.mark.parametrize(
+    ("fn", "inputs", "bare"),
+    [
+        (attends, (torch.arange(128.0).view(1, 2, 8, 8) / 64, torch.ones(2)), [True, True]),
+        (loops, (X,), [True, False]),
+        (branches, (X,), [False, False]),
+    ],
+)
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_a_body_returns_a_tuple_or_a_bare_value_as_its_op_wants_it(fn: Any, inputs: Any, bare: list[bool]) -> None:
+    compared: list[bool] = []
+
+    def record(module: fx.GraphModule, _: Any) -> Callable[..., Any]:
+        converted = convert(module)
+
+        def run(*args: Any) -> Any:
+            expected = module(*args)
+            values = [snapshot.given(param, args) for param in converted.params]
+            printed = interpret.python_function(converted.graph)(*values)
+            for got in (interpret.run(converted.graph, values), printed):
+                flat = got if isinstance(got, tuple) else (got,)
+                compared.extend(torch.equal(one, other) for one, other in zip(flat, expected, strict=True))
+            found: list[bool] = []
+            for op in converted.graph.ops:
+                rewrite_op(op, lambda arg: found.append(arg.bare) if isinstance(arg, Subgraph) else arg)
+            assert found == bare
+            return expected
+
+        return run
+
+    torch.compiler.reset()
+    torch.compile(fn, backend=record)(*inputs)
+    torch.compiler.reset()
+    assert compared and all(compared)
 
 
 def test_a_body_with_a_constant_of_its_own_cannot_be_written_down() -> None:

@@ -124,6 +124,12 @@ def test_the_examples_are_well_formed(case: Case) -> None:
     assert faults(case) == ()
 
 
+def test_a_body_inside_a_tuple_is_looked_into() -> None:
+    stray = Subgraph(Graph(("t",), (), (R("nowhere"),)), bare=True)
+    (fault,) = faults(chain("x", ("f", (64, stray))))
+    assert "nowhere" in fault
+
+
 @EACH_PASS
 @EACH_CASE
 def test_a_pass_leaves_its_case_untouched(edit: Pass, case: Case) -> None:

@@ -229,6 +229,10 @@ def test_subgraphs_become_nested_functions_that_return_tuples() -> None:
     ]
 
 
+def test_a_body_that_is_bare_returns_its_only_value() -> None:
+    assert "        return torch.cos(v)" in written([op("a", "f", Subgraph(FALSE, bare=True))], [Ref("a")]).splitlines()
+
+
 def test_a_subgraph_deep_inside_an_argument_is_found() -> None:
     lines = written([op("a", "f", (X, Subgraph(TRUE)), g=ListArg((Subgraph(FALSE),)))], [Ref("a")]).splitlines()
     assert lines[-1] == "    return f((x, a_body_0), g=[a_body_1])"
