@@ -28,6 +28,8 @@ _SIZE_READS = {
     "torch.ops.aten.sym_numel.default": ".numel",
     "torch.ops.aten.sym_storage_offset.default": ".storage_offset",
 }
+# The number means something only to the process that traced the program, so a worker would run another kernel or none.
+_TRITON_KERNELS = ("triton_kernel_wrapper_mutation", "triton_kernel_wrapper_functional")
 _AUGMENTED = (
     "iadd",
     "isub",
@@ -170,8 +172,11 @@ class _Converter:
             raise Unrepresentable(f"attribute {node.target} of type {type(value).__name__}")
 
     def _call(self, node: torch.fx.Node) -> Op:
-        if getattr(node.target, "__name__", "") == "autograd_function_apply":
+        name = getattr(node.target, "__name__", "")
+        if name == "autograd_function_apply":
             return self._autograd_function(node)
+        if name in _TRITON_KERNELS:
+            raise Unrepresentable("a Triton kernel of the program's own, which the graph knows only by a number")
         if node.op == "call_method":
             target = f".{node.target}"
         else:

@@ -1,31 +1,26 @@
 """The parent's side of capture: start the child on the user's script, follow its journal, and choose the case.
 
-Owns the child process: its group, its timeout and its log. Imports no torch.
+Owns the child process: its group, its timeout and its log. Imports no torch. `explain` says why there is no case.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import errno
 import json
 import os
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from minify.capture.child import Plan
-from minify.errors import NoFailure, Stopped, Unstable, UsageError
+from minify.capture.explain import Event, explain, short
+from minify.errors import Stopped
 from minify.oracle.nest import Nest
 from minify.verdict import Signature
-
-Event = dict[str, Any]
-_ROOM_BYTES = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,9 +59,7 @@ def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: C
         again, later = _one_run(dataclasses.replace(plan, record_call=call), timeout, stopped, tell)
         suspects = _suspects(plan, later, again) or suspects
     if not suspects:
-        _refuse_full_disk(Path(plan.folder), events)
-        _refuse_before_graph(plan, events, timeout)
-        _explain(plan, events, ending, timeout)
+        explain(plan, events, ending, timeout)
     return Watched(suspects, events)
 
 
@@ -116,20 +109,6 @@ class Journal:
 def read_events(folder: Path) -> tuple[Event, ...]:
     """The whole journal."""
     return tuple(Journal(folder).fresh())
-
-
-def _refuse_full_disk(folder: Path, events: Sequence[Event]) -> None:
-    """Where nothing could be written down, nothing found means nothing."""
-    told = " ".join(str(event.get("why", event.get("text", ""))) for event in events)
-    try:
-        if os.strerror(errno.ENOSPC) in told:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        with tempfile.TemporaryFile(dir=folder) as probe:
-            probe.write(bytes(_ROOM_BYTES))
-    except OSError as error:
-        raise UsageError(
-            f"cannot write to {folder}: {error.strerror}", "make room and run `minify resume` on it"
-        ) from error
 
 
 def _run_child(plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]) -> str:
@@ -198,7 +177,7 @@ def _line(event: Event) -> str:
     if event["event"] not in _TOLD:
         return ""
     region = f"region {event['region']} {event.get('part', '')}".rstrip()
-    return f"{region}: {_short(_TOLD[event['event']].format_map(event))}"
+    return f"{region}: {short(_TOLD[event['event']].format_map(event))}"
 
 
 def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect, ...]:
@@ -224,106 +203,3 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
         # Raised outside every region: in a backward pass, or a GPU's error that came to light later. A worker can tell.
         found = {(region, ""): Suspect(region, Path(case), certain=False) for region, case in saved.items()}
     return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
-
-
-def _refuse_before_graph(plan: Plan, events: Sequence[Event], timeout: float) -> None:
-    """An error while Dynamo was capturing is the program's own where it shows without Dynamo too, else Dynamo's."""
-    names = {event["event"] for event in events}
-    if not {"raised", "compiles"} <= names or names & {"region", "skipped", "eager_raised", "unusable"}:
-        return
-    what = next(event for event in events if event["event"] == "raised")
-    told = f"{Path(plan.script).name}: {what['type']}: {_short(what['text'])} ({what['where']})"
-    if _fails_without_dynamo(plan, timeout):
-        raise NoFailure(f"already fails in eager: {told}", "this is not a compiler bug")
-    raise Unstable(f"fails inside Dynamo, before there is a graph: {told}", "such failures cannot be reduced yet")
-
-
-def _fails_without_dynamo(plan: Plan, timeout: float) -> bool:
-    """Whether the script fails with torch.compile switched off; one that is still running after `timeout` does not."""
-    command = [sys.executable, plan.script, *plan.args]
-    environment = {**os.environ, "TORCHDYNAMO_DISABLE": "1"}
-    with Nest() as nest, (Path(plan.folder) / "script-eager.log").open("wb") as log:
-        child = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=environment,
-        )
-        nest.adopt(child.pid)
-        try:
-            return child.wait(timeout) != 0
-        except subprocess.TimeoutExpired:
-            return False
-        finally:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
-
-
-def _explain(plan: Plan, events: Sequence[Event], ending: str, timeout: float) -> None:
-    """Say why there is nothing to minify, as the error that fits."""
-    by_name: dict[str, list[Event]] = {}
-    for event in events:
-        by_name.setdefault(event["event"], []).append(event)
-    name, log = Path(plan.script).name, Path(plan.folder) / "script.log"
-    regions = len(by_name.get("region", ())) + len(by_name.get("skipped", ()))
-    if "eager_raised" in by_name:
-        what = by_name["eager_raised"][0]
-        raise NoFailure(
-            f"{name} already fails in eager: {what['type']}: {_short(what['text'])}", "this is not a compiler bug"
-        )
-    if "unusable" in by_name:
-        what = by_name["unusable"][0]
-        raise UsageError(
-            f"{what['option']} cannot be used: {what['type']}: {_short(what['text'])}", "give another value"
-        )
-    if ending == "hang" and plan.kind == "accuracy":
-        region, doing = events[-1]["region"], events[-1]["event"]
-        raise NoFailure(
-            f"region {region} of {name} is still {doing} after {timeout:g} s, so its result cannot be compared",
-            "try `minify crash`, which takes a hang for a failure, or a longer --timeout",
-        )
-    if "nothing" in by_name:
-        raise NoFailure(
-            f"{name} compiles nothing, and defines no `model` (callable) and `inputs` (tuple or dict)",
-            "call torch.compile in it or define both",
-        )
-    raised = by_name.get("raised", ())
-    if raised and not regions:
-        what = raised[0]
-        raise UsageError(
-            f"{name} raises before it compiles anything: {what['type']}: {_short(what['text'])} ({what['where']})",
-            f"make it run by itself first; its output is in {log}",
-        )
-    if plan.only is not None and plan.only >= regions:
-        raise UsageError(
-            f"--region {plan.only} does not exist", f"{name} compiled {regions} region(s), numbered from 0"
-        )
-    raise NoFailure(_no_failure(plan, by_name, regions, ending), f"the script's output is in {log}")
-
-
-def _short(text: str) -> str:
-    return " ".join(text.split())[:200]
-
-
-def _no_failure(plan: Plan, by_name: dict[str, list[Event]], regions: int, ending: str) -> str:
-    name = Path(plan.script).name
-    skipped = [*by_name.get("skipped", ()), *by_name.get("unchecked", ())]
-    note = f"; {len(skipped)} region(s) or run(s) could not be checked ({_short(skipped[0]['why'])})" if skipped else ""
-    ended = f"; the script ended with {ending}" if ending and ending != "enough" else ""
-    raised = by_name.get("raised", ())
-    if raised:
-        ended += f"; it raised {raised[0]['type']}: {_short(raised[0]['text'])}"
-    if plan.kind == "crash":
-        return f"no crash in the {regions} region(s) that {name} compiles{note}{ended}"
-    drift = by_name.get("drift", ())
-    if drift:
-        worst = max(drift, key=lambda row: float(row["excess"]))
-        return (
-            f"drift, no divergence, in the {regions} region(s) that {name} compiles: max abs {worst['max_abs']:.3g}, "
-            f"max rel {worst['max_rel']:.3g}, eager's own error {worst['eager_abs']:.3g}{note}{ended}"
-        )
-    calls = len(by_name.get("checked", ()))
-    return f"no divergence in {calls} checked run(s) of the {regions} region(s) that {name} compiles{note}{ended}"

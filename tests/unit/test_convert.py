@@ -10,7 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import fx
-from torch._higher_order_ops import while_loop
+from torch._higher_order_ops import triton_kernel_wrap, while_loop
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from minify import interpret
@@ -231,6 +231,9 @@ def unnamed(x: torch.Tensor) -> torch.Tensor:
     return x
 
 
+KERNEL = triton_kernel_wrap.triton_kernel_wrapper_mutation
+
+
 @pytest.mark.parametrize(
     ("build", "told"),
     [
@@ -239,6 +242,7 @@ def unnamed(x: torch.Tensor) -> torch.Tensor:
         (lambda graph, x: graph.call_function(torch.relu, (x,), {"key": {1: x}}), "an argument of type immutable_dict"),
         (lambda graph, x: graph.call_module("inner", (x,)), "call_module inner"),
         (lambda graph, x: graph.get_attr("number"), "attribute number of type int"),
+        (lambda graph, x: graph.call_function(KERNEL, kwargs={"kernel_idx": 0, "kwargs": {"x": x}}), "a Triton kernel"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Attempted to insert a")
