@@ -29,7 +29,7 @@ from minify.interpret import (
     run_op,
 )
 from minify.replay import seeded
-from minify.trial import Run, cotangents, gradients, undisturbed
+from minify.trial import Run, cotangents, gradients, out_of_memory, undisturbed
 
 _HIGHER: dict[str, dict[torch.dtype, torch.dtype]] = {
     "fp64": {
@@ -140,12 +140,14 @@ class Lockstep:
 
     @staticmethod
     def _try(eager: Any, action: Callable[[], Any], before: tuple[bytes, ...]) -> tuple[Any] | None:
-        """What `action` gives, None where it raises or cannot stand for `eager`."""
+        """What `action` gives, None where it raises or cannot stand for `eager`. Raises what `out_of_memory` knows."""
         try:
             if before:
                 restore_random(before)
             value = action()
-        except Exception:  # noqa: BLE001 - no such kernel, no such promotion: the caller falls back
+        except Exception as error:  # no such kernel, no such promotion: the caller falls back
+            if out_of_memory(error):
+                raise
             return None
         return (value,) if same_structure(value, eager) and (not before or same_draw(value, eager)) else None
 
@@ -351,7 +353,9 @@ def _reference_gradients(case: Case, pair: Pair, high: tuple[Any, ...], outputs:
         return {}
     try:
         return gradients(case, high, outputs, [raised_copy(flow, pair.steps.precision) for flow in pair.flows])
-    except Exception as error:  # noqa: BLE001 - an op without a double backward kernel, say
+    except Exception as error:  # an op without a double backward kernel, say
+        if out_of_memory(error):
+            raise
         pair.steps.notes.append(f"no reference gradient: {first_line(str(error))}")
         return {}
 

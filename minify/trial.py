@@ -29,6 +29,15 @@ class Run:
     flows: tuple[torch.Tensor, ...] = ()
 
 
+def out_of_memory(error: BaseException) -> bool:
+    """Whether an error tells of the machine and not of the case: memory that may well be there the next time."""
+    said = str(error)
+    no_room = "can't allocate memory" in said or "not enough memory" in said
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        isinstance(error, RuntimeError) and "DefaultCPUAllocator" in said and no_room
+    )
+
+
 def run_program(live: Replay, fn: Callable[..., Any], flows: Sequence[torch.Tensor] = ()) -> Run:
     """Run `fn` once on fresh inputs with reseeded generators, backward included where the case asks for it.
 
@@ -108,7 +117,8 @@ def _wants_grad(item: Any, value: Any) -> bool:
 
 
 def shaken(live: Replay, seed: int, flows: Sequence[torch.Tensor] = ()) -> Run | None:
-    """Eager on inputs moved by one unit in the last place, each element up or down by a seeded coin; None if it raises."""
+    """Eager on inputs moved by one unit in the last place, each element up or down by a seeded coin; None if it raises.
+    Raises what `out_of_memory` knows."""
     try:
         with undisturbed():
             values = live.make_inputs()
@@ -117,7 +127,9 @@ def shaken(live: Replay, seed: int, flows: Sequence[torch.Tensor] = ()) -> Run |
                 if isinstance(value, torch.Tensor) and not torch_internals.is_zerotensor(value):
                     _shake(value, coin)
             return _run(live, live.eager_fn, values, flows)
-    except Exception:  # noqa: BLE001 - the shaken program may leave its domain, and then says nothing
+    except Exception as error:  # the shaken program may leave its domain, and then says nothing
+        if out_of_memory(error):
+            raise
         return None
 
 

@@ -24,7 +24,7 @@ from minify import channel, compare, torch_internals
 from minify.crashes import crash_signature, first_line, trace_text
 from minify.reference import lockstep, reference_run
 from minify.replay import Replay, applied, materialised, replay, switches_kept
-from minify.trial import Run, compare_runs, run_program, shaken, undisturbed
+from minify.trial import Run, compare_runs, out_of_memory, run_program, shaken, undisturbed
 from minify.verdict import Observation, Question, Signature, WorkerError
 
 
@@ -37,10 +37,15 @@ def main() -> None:
     while (question := link.receive()) is not None:
         try:
             link.answer(answer(question, link.phase))
-        except (MemoryError, torch.OutOfMemoryError) as error:
-            link.answer(Observation("", worker_lost=f"out of memory: {first_line(str(error))}"))
-        except Exception as error:  # a bug of ours: the parent reports it as such
-            link.answer(WorkerError("".join(traceback.format_exception(error))[-2000:]))
+        except Exception as error:
+            link.answer(_excuse(error))
+
+
+def _excuse(error: Exception) -> Observation | WorkerError:
+    """What is answered where there is no answer. All but a lack of memory is a bug of ours, and reported as such."""
+    if out_of_memory(error):
+        return Observation("", worker_lost=f"out of memory: {first_line(str(error))}")
+    return WorkerError("".join(traceback.format_exception(error))[-2000:])
 
 
 def answer(question: Any, phase: Callable[[str], None]) -> Any:
@@ -53,7 +58,8 @@ def answer(question: Any, phase: Callable[[str], None]) -> Any:
 
 
 def judge(question: Question, phase: Callable[[str], None]) -> Observation:
-    """Run a case eagerly, one precision up and compiled, and compare. Never raises for what the case does."""
+    """Run a case eagerly, one precision up and compiled, and compare. Raises where memory runs out, but nothing else
+    for what the case does."""
     started = time.monotonic()
     reached = "load"
 
@@ -128,6 +134,8 @@ def _attempt(action: Callable[[], Any], what: str) -> Any:
     try:
         return action()
     except Exception as error:
+        if out_of_memory(error):  # that the machine is full says nothing of the case, and must not be kept as if it did
+            raise
         raise _Invalid(f"{what}: {type(error).__name__}: {first_line(str(error))}") from error
 
 
@@ -147,8 +155,11 @@ def _compiled(live: Replay, eager: Run) -> tuple[Run | None, tuple[Signature, st
         run = run_program(live, compiled, eager.flows)
         torch_internals.synchronise()
         return run, None
-    except (MemoryError, torch.OutOfMemoryError):
-        raise
+    except (
+        MemoryError,
+        torch.OutOfMemoryError,
+    ):  # not all that `out_of_memory` knows: eager found the memory it wanted,
+        raise  # so that a size no CPU can allocate is more likely a miscompiled one
     except Exception as error:
         return None, (crash_signature(error), trace_text(error))
     finally:

@@ -129,7 +129,7 @@ class LocalOracle:
             reply = self._wait(self._pool.submit(self._question("materialise", case), self.timeout))
             if isinstance(reply.value, Case):
                 return reply.value
-            if reply.died not in _KILLED_FROM_OUTSIDE:
+            if reply.died not in _KILLED_FROM_OUTSIDE and not getattr(reply.value, "worker_lost", ""):
                 break
         _refuse_full_disk(getattr(reply.value, "text", ""))
         raise WorkerBug(

@@ -327,6 +327,8 @@ def test_values_are_recorded_by_a_worker_without_a_query(opened: Open) -> None:
     oracle = opened(lambda question: told(made))
     assert oracle.materialise(CASE) == made and oracle.queries == 0
     assert pool_of(oracle).asked[0].action == "materialise"
+    lost = Observation("", worker_lost="out of memory")
+    assert opened(in_turn(told(lost), told(made))).materialise(CASE) == made
     with pytest.raises(WorkerBug, match="could not be recorded"):
         opened(lambda question: told(WorkerError("no"))).materialise(CASE)
 

@@ -388,3 +388,56 @@ def _(x):
     )
     for by in (1, 2):
         assert kinds(judged(with_backend(case, prelude.replace("{by}", str(by))), tmp_path)) == []
+
+
+# --- when memory runs out -------------------------------------------------------------------------------------------------
+
+NO_ROOM = {
+    "cuda": "torch.OutOfMemoryError('CUDA out of memory. Tried to allocate 20.00 GiB.')",
+    "python": "MemoryError()",
+    "cpu": """RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes.")""",
+    "windows": "RuntimeError('[enforce fail] DefaultCPUAllocator: not enough memory: you tried to allocate 8 bytes.')",
+}
+FORGETFUL = """
+@torch.library.custom_op("judge_test::full", mutates_args=())
+def full(x: torch.Tensor) -> torch.Tensor:
+    {forward}
+    return x.clone()
+
+def full_backward(ctx, grad):
+    {backward}
+    return grad
+
+full.register_autograd(full_backward)
+"""
+
+
+def forgetful(error: str, where: str) -> Case:
+    """A program whose op finds no memory `where` it is run so."""
+    high = "torch.float64"
+    lines = {
+        "eager": {"forward": f"raise {error}"},
+        "reference": {"forward": f"if x.dtype == {high}: raise {error}"},
+        "its gradient": {"backward": f"if grad.dtype == {high}: raise {error}"},
+        "shaken": {"forward": f"if x.ne(1).any(): raise {error}"},
+    }[where]
+    prelude = FORGETFUL.format(**{"forward": "pass", "backward": "pass"} | lines)
+    inputs = [given("x", tensor((3,), requires_grad=True), Recipe("ones"))]
+    settings = Settings(grad_mode="grad", backward="ones", backend="eager")
+    case = build(inputs, [op("y", "torch.ops.judge_test.full.default", R("x"))], ["y"], settings)
+    return dataclasses.replace(case, program=dataclasses.replace(case.program, prelude=prelude))
+
+
+@pytest.mark.parametrize("where", ["eager", "reference", "its gradient", "shaken"])
+@pytest.mark.parametrize("error", list(NO_ROOM))
+def test_a_lack_of_memory_says_nothing_of_the_case(error: str, where: str, tmp_path: Path) -> None:
+    question = Question("judge", forgetful(NO_ROOM[error], where), "accuracy", str(tmp_path), noise=1)
+    with pytest.raises((MemoryError, RuntimeError)) as raised:
+        worker.judge(question, lambda phase: None)
+    excuse = worker._excuse(raised.value)  # type: ignore[arg-type]
+    assert isinstance(excuse, Observation) and excuse.worker_lost.startswith("out of memory")
+
+
+def test_an_error_that_only_speaks_of_memory_is_the_cases_own(tmp_path: Path) -> None:
+    seen = judged(forgetful("RuntimeError('not enough memory of the past')", "eager"), tmp_path)
+    assert seen.invalid.startswith("eager raises: RuntimeError")
