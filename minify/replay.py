@@ -52,7 +52,7 @@ class Values:
 @dataclasses.dataclass(frozen=True)
 class Replay:
     """A case ready to run: `fn` is the program, `eager_fn` the same letting go of each value after its last reader,
-    `make_inputs()` its inputs, `scope` the module all live in."""
+    `make_inputs()` its inputs, `scope` the names all live among."""
 
     case: Case
     fn: Callable[..., Any]
@@ -72,22 +72,57 @@ def replay(case: Case, root: Path) -> Replay:
     sys.modules[module.__name__] = module  # where Dynamo looks up the globals of a nested function
     scope = vars(module)
     scope.update(interpret.namespace())
-    if case.program.prelude:
-        _run_text(case.program.prelude, "prelude", scope)
-    scope["recorded"] = values
+    _run_prelude(case.program.prelude, scope)
     source = render.text([render.function(case.graph, "fn"), input_text.make_inputs(case)])
-    _run_text(source, "case", scope)
+    code = compile(source, _findable(source, "case"), "exec")
+    exec(code, scope)
     fn = scope["fn"]
     exec(compile(releasing(ast.parse(source), "fn"), "<eager case>", "exec"), scope)
     eager_fn, scope["fn"] = scope["fn"], fn
+    # Apart, since an operator that the prelude registers holds on to the module for good, and must not to the values.
+    scope = {**scope, "recorded": values}
+    exec(code, scope)
     return Replay(case, fn, eager_fn, scope["make_inputs"], scope)
 
 
-def _run_text(source: str, name: str, scope: dict[str, Any]) -> None:
-    """Execute text whose source can be looked up, as `triton.jit` and tracebacks want it."""
+# What each statement of a prelude bound when it first ran in this process. It keeps a `Library` alive, with which its
+# operators would go.
+_FIRST_BOUND: dict[tuple[str, int], dict[str, Any]] = {}
+_REGISTERED = re.compile(
+    r"Tried to register an operator|Only a single TORCH_LIBRARY|already (a kernel )?registered|already has an? "
+)
+
+
+def _run_prelude(source: str, scope: dict[str, Any]) -> None:
+    """Execute a prelude; a statement that registers what this process has already is left at what it bound the first time.
+
+    An operator can be defined only once in a process the classic way (`torch.library.define`, `Library(ns, "DEF")`),
+    while each candidate of a reduction brings its prelude along, and a pass may have left out other statements of it."""
+    tree = ast.parse(source)
+    name, lines = _findable(source, "prelude"), source.splitlines()
+    futures = [node for node in tree.body if isinstance(node, ast.ImportFrom) and node.module == "__future__"]
+    for node in tree.body:
+        first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+        key = ("\n".join(lines[first - 1 : node.end_lineno]), node.col_offset)
+        before = dict(scope)
+        try:
+            exec(compile(ast.Module([*futures, node], []), name, "exec"), scope)
+        except Exception as error:
+            if key not in _FIRST_BOUND or not _REGISTERED.search(str(error)):
+                raise
+            # Such an object, and the module of its first run that it reads its globals from, is shared by all candidates;
+            # everything else is made anew for each, so that what one of them does to it never reaches the next.
+            scope.update(_FIRST_BOUND[key])
+        else:
+            bound = {name: value for name, value in scope.items() if name not in before or before[name] is not value}
+            _FIRST_BOUND.setdefault(key, bound)
+
+
+def _findable(source: str, name: str) -> str:
+    """A file name under which the source of text can be looked up, as `triton.jit` and tracebacks want it."""
     name = f"<{name} {hashlib.sha256(source.encode()).hexdigest()[:12]}>"
     linecache.cache[name] = (len(source), None, source.splitlines(keepends=True), name)
-    exec(compile(source, name, "exec"), scope)
+    return name
 
 
 # --- recorded values ---------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch._inductor.config
 
 from minify import torch_internals, worker
 from minify.case import Case, Const, Derived, ListArg, Op, Recipe, Ref, ScalarInput, Settings
+from minify.replay import replay
 from minify.store import save_base
 from minify.verdict import Observation, Question, Signature, classify
 from tests.cases import build, given, op, tensor
@@ -441,3 +443,101 @@ def test_a_lack_of_memory_says_nothing_of_the_case(error: str, where: str, tmp_p
 def test_an_error_that_only_speaks_of_memory_is_the_cases_own(tmp_path: Path) -> None:
     seen = judged(forgetful("RuntimeError('not enough memory of the past')", "eager"), tmp_path)
     assert seen.invalid.startswith("eager raises: RuntimeError")
+
+
+# --- preludes that register ------------------------------------------------------------------------------------------------
+
+COUNTS = """
+seen = []
+
+def count(x):
+    seen.append(x)
+    return x * 0 + len(seen)
+"""
+CLASSIC = {
+    "torch.library.define": """
+torch.library.define("judge_classic::half", "(Tensor x) -> Tensor")
+
+@torch.library.impl("judge_classic::half", "CPU")
+def half(x):
+    return x / 2
+
+@torch.library.register_fake("judge_classic::half")
+def half_fake(x):
+    return torch.empty_like(x)
+""",
+    "a library of its own": """
+lib = torch.library.Library("judge_owned", "DEF")
+lib.define("half(Tensor x) -> Tensor")
+
+@torch.library.impl(lib, "half", "CPU")
+def half(x): return x / 2
+
+@torch.library.impl(lib, "half", "Meta")
+def half_meta(x): return torch.empty_like(x)
+""",
+    "a fragment": """
+from __future__ import annotations
+lib = torch.library.Library("judge_fragment", "FRAGMENT"); lib.define("half(Tensor x) -> Tensor")
+lib.impl("half", lambda x: x / 2, "CPU"); lib.impl("half", lambda x: torch.empty_like(x), "Meta")
+""",
+}
+NEW_STYLE = """
+@torch.library.custom_op("judge_mixed::third", mutates_args=())
+def third(x: torch.Tensor) -> torch.Tensor:
+    return x / 3
+
+@third.register_fake
+def _(x):
+    return torch.empty_like(x)
+"""
+
+
+@pytest.mark.parametrize("way", list(CLASSIC))
+def test_an_operator_registered_the_classic_way_is_there_for_every_candidate(way: str, tmp_path: Path) -> None:
+    """Whatever else the prelude has, and with the operators of the new style defined anew each time."""
+    namespace = {"torch.library.define": "classic", "a library of its own": "owned", "a fragment": "fragment"}[way]
+    half = op("a", f"torch.ops.judge_{namespace}.half.default", R("x"))
+    both = build([given("x")], [half, op("y", "torch.ops.judge_mixed.third.default", R("a"))], ["y"])
+    alone = build([given("x")], [half], ["a"])
+    wrong = PRELUDE.format(FAULTS["adds to relu"])
+    for case, prelude in (
+        (both, CLASSIC[way] + wrong + NEW_STYLE),
+        (alone, CLASSIC[way] + wrong),
+        (both, CLASSIC[way] + NEW_STYLE + wrong),
+    ):
+        case = dataclasses.replace(case, inputs=(given("x", value=RANDN),))
+        for _ in range(2):
+            gc.collect()
+            assert kinds(judged(with_backend(case, prelude), tmp_path)) == [
+                f"output:{case.graph.outputs[0].name} value"
+            ]  # type: ignore[union-attr]
+
+
+def test_what_a_candidate_leaves_in_its_prelude_does_not_reach_the_next(tmp_path: Path) -> None:
+    told = """
+def faulty(module, inputs):
+    seen.append(1)
+    raise ValueError(len(seen))
+"""
+    for _ in range(2):
+        prelude = COUNTS + CLASSIC["torch.library.define"] + told
+        assert judged(with_backend(RELU, prelude), tmp_path, "crash").crash_text == "ValueError: 1"
+
+
+def test_an_operator_that_another_schema_is_wanted_of_makes_a_case_invalid(tmp_path: Path) -> None:
+    judged(with_backend(RELU, CLASSIC["torch.library.define"]), tmp_path)
+    other = 'torch.library.define("judge_classic::half", "(Tensor x, int n) -> Tensor")'
+    assert "cannot be loaded: RuntimeError" in judged(with_backend(RELU, other), tmp_path).invalid
+
+
+def test_a_name_that_a_prelude_lost_is_not_made_up_for(tmp_path: Path) -> None:
+    for prelude, invalid in (("size = 2\nlimit = size + 1", ""), ("limit = size + 1", "cannot be loaded: NameError")):
+        seen = judged(with_backend(RELU, prelude + PRELUDE.format(FAULTS["right"])), tmp_path)
+        assert seen.invalid.startswith(invalid) and bool(seen.invalid) == bool(invalid)
+
+
+def test_recorded_values_go_with_their_case_whatever_the_prelude_registered(tmp_path: Path) -> None:
+    case = with_backend(RELU, CLASSIC["torch.library.define"] + PRELUDE.format(FAULTS["right"]))
+    live = replay(case, tmp_path)
+    assert "recorded" in live.scope and "recorded" not in live.fn.__globals__
