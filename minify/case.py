@@ -259,7 +259,7 @@ VALUE_RANK = {"zeros": 0, "ones": 1, "full": 2, "arange": 3, "rand": 4, "randn":
 
 
 def size(case: Case) -> tuple[int, ...]:
-    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, values, targets, literals."""
+    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, values, targets, literals, prelude."""
     tensors = tensor_inputs(case)
     settings = case.settings
     plain = Settings(grad_mode=settings.grad_mode)
@@ -286,6 +286,7 @@ def size(case: Case) -> tuple[int, ...]:
         sum(VALUE_RANK.get(item.value.kind, 9) if isinstance(item.value, Recipe) else 10 for item in tensors),
         sum(op.target.startswith("torch.ops.aten.") for op in case.graph.ops),
         literal_size(case.graph),
+        len(case.program.prelude),
     )
 
 

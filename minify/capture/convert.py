@@ -13,13 +13,8 @@ import torch
 
 from minify import torch_internals
 from minify.capture.autograd_function import AutogradFunction, definition
-from minify.graph import Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph
+from minify.graph import BUILTIN_NAMESPACES, Arg, Const, DictArg, Graph, ListArg, Op, Ref, SliceArg, Subgraph
 from minify.render import identifier
-
-BUILTIN_NAMESPACES = frozenset((
-    "aten", "prim", "prims", "higher_order", "inductor", "quantized", "quantized_decomposed", "_c10d_functional",
-))  # fmt: skip
-
 
 # How Dynamo reads sizes off a tensor inside the body of a higher-order op, and the method that does it in eager.
 _SIZE_READS = {

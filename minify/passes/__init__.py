@@ -12,6 +12,7 @@ from minify.passes.drop_inputs import DROP_INPUTS
 from minify.passes.drop_outputs import DROP_OUTPUTS
 from minify.passes.idiomatic_calls import IDIOMATIC_CALLS
 from minify.passes.inline_bodies import INLINE_BODIES
+from minify.passes.prune_prelude import PRUNE_PRELUDE
 from minify.passes.shrink_dims import SHRINK_DIMS
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.simplify_values import SIMPLIFY_VALUES
@@ -22,6 +23,7 @@ PASSES: tuple[Pass, ...] = (
     CUT_OPS,
     INLINE_BODIES,
     DROP_INPUTS,
+    PRUNE_PRELUDE,
     SIMPLIFY_SETTINGS,
     SHRINK_DIMS,
     SIMPLIFY_VALUES,

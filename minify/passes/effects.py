@@ -7,6 +7,7 @@ stay although nobody reads it". Knows nothing of cases, storages or passes.
 from __future__ import annotations
 
 from minify.case import Arg, Op, OpaqueMeta, Ref, ScalarMeta, refs
+from minify.graph import BUILTIN_NAMESPACES
 
 AUGMENTED = frozenset((
     "operator.iadd", "operator.isub", "operator.imul", "operator.imatmul", "operator.itruediv", "operator.ifloordiv",
@@ -96,9 +97,11 @@ def returned_operand(op: Op) -> str | None:
 
 
 def is_barrier(op: Op) -> bool:
-    """Whether `op` acts on something other than its operands: a grad mode, an autocast context, an unknown custom op
-    that returns nothing. Such an op is never dead code."""
+    """Whether `op` acts on something other than its operands (a grad mode, an autocast context) or may write to these
+    without saying so, as a custom op may. Such an op is never dead code: only an edit that names it takes it out."""
     if mutates_first(op):
         return False
+    if op.target.startswith("torch.ops.") and op.target.split(".")[2] not in BUILTIN_NAMESPACES:
+        return True
     nothing = isinstance(op.meta, ScalarMeta) and op.meta.value is None
     return nothing or isinstance(op.meta, OpaqueMeta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import dataclasses
 import pickle
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 import minify.passes
 from minify.case import (
     Case,
+    Const,
     Derived,
     Graph,
     Input,
@@ -35,6 +37,7 @@ from tests.cases import build, chain, given, nothing, op, several, tensor
 R = Ref
 SMALL = tensor((2, 8))
 BRANCH = Subgraph(Graph(("t",), (op("y", "torch.relu", R("t")),), (R("y"),)))
+CALLS = build(["x"], [op("a", ".apply", Const("Used"), R("x")), op("b", "torch.exp", R("a"))], ["b"])
 EXAMPLES = {
     "a chain": chain("x", ("torch.relu",), (".mul", 2.0), ("torch.exp",)),
     "two outputs, an unread input": build(
@@ -81,6 +84,9 @@ EXAMPLES = {
             op("b", "torch.exp", R("g")),
         ],
         ["b"],
+    ),
+    "a prelude": dataclasses.replace(
+        CALLS, program=dataclasses.replace(CALLS.program, prelude="class Used: ...\nclass Unused: ...\n")
     ),
     "ATen calls, settings, gradients": build(
         [

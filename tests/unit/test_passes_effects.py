@@ -60,3 +60,8 @@ def test_calls_that_return_nothing_or_a_context_act_on_something_else() -> None:
     assert is_barrier(Op("o", "torch.amp.autocast_mode._enter_autocast", ("cpu",), meta=OpaqueMeta("autocast")))
     assert not is_barrier(Op("o", "operator.setitem", (X, 0, 1), meta=ScalarMeta(None)))
     assert not is_barrier(Op("o", ".item", (X,), meta=ScalarMeta(1.0)))
+
+
+def test_a_custom_op_may_write_without_saying_so_and_torchs_own_say_it() -> None:
+    assert is_barrier(call("torch.ops.mine.count.default", X))
+    assert not is_barrier(call("torch.ops.aten.sum.default", X))
