@@ -23,6 +23,7 @@ from minify import case as cases
 from minify.case import Case, Graph, Program
 from minify.errors import Stopped, UsageError, WorkerBug
 from minify.oracle.pool import Reply, WorkerPool
+from minify.oracle.surroundings import surroundings
 from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
 
 RETRIES = 2
@@ -73,7 +74,9 @@ class LocalOracle:
         self._workers = workers
         self._memory: dict[str, Observation] = {}
         command = [sys.executable, "-m", "minify.worker"]
-        self._pool = WorkerPool(command, workers, environment=_environment())
+        environment = _environment()
+        self._surroundings = surroundings(environment)
+        self._pool = WorkerPool(command, workers, environment=environment)
 
     def __enter__(self) -> LocalOracle:
         return self
@@ -145,7 +148,9 @@ class LocalOracle:
     def _ask(self, case: Case, *, noise: int = 0, run: int = 0) -> _Asked:
         question = self._question("judge", case, noise)
         how = self.manner
-        text = f"{cases.digest(case)}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}"
+        text = (
+            f"{cases.digest(case)}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}:{self._surroundings}"
+        )
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         known = self._known(key)
         future = None if known else self._pool.submit(question, self.timeout)

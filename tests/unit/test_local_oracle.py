@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +124,50 @@ def test_whatever_can_change_the_answer_is_part_of_its_key(opened: Open, case: C
     other = opened(manner=manner)
     other.judge(case, WRONG_VALUE)
     assert (other.queries, other.cache_hits) == (1, 0)
+
+
+def smi(folder: Path, *names: str) -> str:
+    """A PATH on which the driver's program tells of GPUs of these names."""
+    program = folder / "nvidia-smi"
+    program.write_text("#!/bin/sh\n" + "".join(f"echo '{name}'\n" for name in names) + f"exit {0 if names else 9}\n")
+    program.chmod(0o755)
+    return f"{folder}{os.pathsep}{os.environ['PATH']}"
+
+
+VARIABLES = ("TORCHINDUCTOR_MAX_AUTOTUNE", "TORCHDYNAMO_DISABLE", "TORCH_COMPILE_DISABLE", "TRITON_INTERPRET")
+NO_MATTER = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "TORCHINDUCTOR_COMPILE_THREADS", "TORCH_HOME", "HOME")
+
+
+@pytest.mark.parametrize("change", ["torch", "triton", "torch-minify", "GPU", *VARIABLES])
+def test_an_answer_of_other_surroundings_is_not_taken(
+    opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    opened(lambda question: told(WRONG)).judge(CASE, WRONG_VALUE)
+    if change in VARIABLES:
+        monkeypatch.setenv(change, "1")
+    elif change == "GPU":
+        monkeypatch.setenv("PATH", smi(tmp_path, "NVIDIA H200"))
+    else:
+        version = metadata.version
+        monkeypatch.setattr(metadata, "version", lambda name: "99" if name == change else version(name))
+    for queries in (1, 0):
+        other = opened(lambda question: told(RIGHT))
+        assert not other.judge(CASE, WRONG_VALUE).fails and other.queries == queries
+
+
+@pytest.mark.parametrize("name", NO_MATTER)
+def test_an_answer_holds_whatever_else_the_shell_says(opened: Open, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    opened(lambda question: told(WRONG)).judge(CASE, WRONG_VALUE)
+    monkeypatch.setenv(name, "/elsewhere")
+    other = opened()
+    assert other.judge(CASE, WRONG_VALUE).fails and other.queries == 0
+
+
+def test_a_driver_that_tells_nothing_is_no_gpu(opened: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened(lambda question: told(WRONG)).judge(CASE, WRONG_VALUE)
+    monkeypatch.setenv("PATH", smi(tmp_path))
+    other = opened()
+    assert other.judge(CASE, WRONG_VALUE).fails and other.queries == 0
 
 
 def test_repeated_and_shaken_runs_have_answers_of_their_own(opened: Open) -> None:
