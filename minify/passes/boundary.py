@@ -40,6 +40,7 @@ class Boundary:
         self.base = base
         self.flow = flow
         self.originals = {item.name: item for item in case.inputs}
+        self.symbolic = symbolic_sizes(case)
         self.eras = Eras(case, kept, flow)
         self.made: dict[tuple[str, int], Input | ScalarInput] = {}
         self.numbers: dict[tuple[object, ...], int] = {}
@@ -133,8 +134,11 @@ class Boundary:
         layout = layout if isinstance(layout, TensorMeta) else meta
         flags = tuple(flag for flag in meta.flags if original or flag != "parameter")
         layout = dataclasses.replace(layout, storage=storage, requires_grad=meta.requires_grad, flags=flags)
-        dims = original.dynamic_dims if isinstance(original, Input) else ()
+        dims = original.dynamic_dims if isinstance(original, Input) else self.dynamic_dims(layout)
         return Input(own, layout, Recipe("zeros") if "zerotensor" in flags else value, dims)
+
+    def dynamic_dims(self, meta: TensorMeta) -> tuple[int, ...]:
+        return tuple(dim for dim, size in enumerate(meta.shape) if size in self.symbolic)
 
     def moment(self, name: str, path: tuple[int, ...], era: int, reader: Op) -> str:
         """The `Derived` name of a value in the era that began with the write at position `era`."""
@@ -157,6 +161,15 @@ class Boundary:
             name += "_"
         self.taken.add(name)
         return name
+
+
+def symbolic_sizes(case: Case) -> frozenset[int]:
+    """Sizes that only dynamic dims of the inputs have, so that an intermediate's dim of that size is taken for dynamic too.
+    A size that some static dim has as well tells nothing."""
+    tensors = [item for item in case.inputs if isinstance(item, Input)]
+    dynamic = {item.meta.shape[dim] for item in tensors for dim in item.dynamic_dims}
+    static = {size for item in tensors for dim, size in enumerate(item.meta.shape) if dim not in item.dynamic_dims}
+    return frozenset(dynamic - static - {0, 1})
 
 
 def item_text(name: str, path: tuple[int, ...]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from minify.case import (
     Case,
     Derived,
+    Input,
     ListArg,
     OpaqueMeta,
     Recorded,
@@ -364,6 +365,21 @@ def test_a_scalar_parameter_stays_symbolic() -> None:
     candidate = keep(case, frozenset("a"), "base")
     assert candidate.inputs[0] == scalar
     assert show(candidate) == "n x | a = .view(x, n, -1) | a"
+
+
+def dynamic_dims(shape: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
+    """Of the intermediate `a` of `shape` as an input, where dim 0 of `x`, 7 wide, is dynamic; `y` is static."""
+    x, y = given("x", tensor((7, 8)), dynamic=(0,)), given("y", tensor(other))
+    ops = [op("a", "torch.mm", R("x"), R("y"), meta=tensor(shape)), op("b", "torch.exp", R("a"), meta=tensor(shape))]
+    (made,) = keep(build([x, y], ops, ["b"]), frozenset("b"), "base").inputs
+    assert isinstance(made, Input) and made.name == "a"
+    return made.dynamic_dims
+
+
+def test_an_intermediate_is_dynamic_where_it_has_the_size_of_a_dynamic_dim() -> None:
+    assert dynamic_dims((7, 5), (8, 5)) == (0,)
+    assert dynamic_dims((5, 7), (8, 5)) == (1,)
+    assert dynamic_dims((7, 7), (8, 7)) == (), "7 is a static size too"
 
 
 def test_keeping_every_op_keeps_the_program() -> None:
