@@ -40,7 +40,8 @@ def minify(
     """Shrink the failure of `torch.compile(fn, ...)(*inputs)` to a repro. `kind` is `accuracy` or `crash`.
 
     `inputs` is a sequence of arguments or a mapping of keyword arguments; `train` runs with gradients and checks them;
-    times are in seconds; `tell` is told what goes on. Raises NoFailure, Unstable and UsageError, and what `fn` raises."""
+    times are in seconds; `tell` is told what goes on. In this process `fn` runs once, eagerly, on the inputs themselves, and
+    what torch has compiled so far is forgotten. Raises NoFailure, Unstable and UsageError, and what `fn` raises."""
     if kind not in ("accuracy", "crash"):
         raise UsageError(f"kind is {kind!r}", "give 'accuracy' or 'crash'")
     if not callable(fn):
