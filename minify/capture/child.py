@@ -129,7 +129,20 @@ def _compile_model(plan: Plan, names: dict[str, Any], watcher: Any) -> None:
             raise
         with _usable(f"--backend {plan.backend}" + (f" --mode {plan.mode}" if plan.mode else ""), watcher):
             compiled: Any = torch.compile(model, backend=plan.backend, mode=plan.mode, dynamic=plan.dynamic)
-        compiled(*arguments, **keywords)
+        outputs = compiled(*arguments, **keywords)
+        if plan.train and plan.kind == "crash":  # AOTAutograd compiles the backward when it is first run
+            _run_backward(outputs)
+
+
+def _run_backward(outputs: Any) -> None:
+    """The backward of the sum of all results that have one."""
+    import torch
+
+    from minify import interpret, trial
+
+    roots = trial.differentiable(tuple(interpret.leaves(outputs)))
+    if roots:
+        torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
 
 
 def _copy(leaf: Any) -> Any:

@@ -157,6 +157,8 @@ def _no_failure(plan: Plan, by_name: dict[str, list[Event]], regions: int, endin
     skipped = [*by_name.get("skipped", ()), *by_name.get("unchecked", ())]
     note = f"; {len(skipped)} region(s) or run(s) could not be checked ({short(skipped[0]['why'])})" if skipped else ""
     ended = f"; the script ended with {ending}" if ending and ending != "enough" else ""
+    if ending == "hang":
+        ended = "; the script was silent for too long after its last region and was stopped"
     raised = by_name.get("raised", ())
     if raised:
         ended += f"; it raised {raised[0]['type']}: {short(raised[0]['text'])}"

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import os
 import signal
 import subprocess
@@ -48,7 +49,8 @@ class Watched:
 
 
 def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]) -> Watched:
-    """Run the script under watch. `timeout` bounds, in seconds, each compile and each compiled run, not the script.
+    """Run the script under watch. `timeout` bounds, in seconds, each compile and each compiled run, not the script; where
+    a compiled backward may be under way, unseen, a silence of twice that bounds the script in a watch for crashes.
 
     Raises UsageError and NoFailure as the journal says, Stopped where `stopped()` gave a reason, and OSError where the
     disk is full; returns the suspects otherwise."""
@@ -58,6 +60,9 @@ def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: C
         tell(f"it fails in run {call} of its region; once more, to keep the inputs of that run")
         again, later = _one_run(dataclasses.replace(plan, record_call=call), timeout, stopped, tell)
         suspects = _suspects(plan, later, again) or suspects
+    if suspects and _ended_outside(plan, events, ending):
+        what = "was silent for too long and was stopped" if ending == "hang" else f"ended with {ending}"
+        tell(f"the script {what} outside its compiled regions; the backward of one may be why")
     if not suspects:
         explain(plan, events, ending, timeout)
     return Watched(suspects, events)
@@ -141,23 +146,33 @@ def _follow(
     child: subprocess.Popen[bytes], plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]
 ) -> str:
     journal, last = Journal(Path(plan.folder)), None
-    told = {""}
+    told, backward = {""}, False
     while child.poll() is None:
         time.sleep(0.05)
         if stopped():
             return "stopped"
         for last in journal.fresh():
+            backward = backward or bool(last.get("backward"))
             if (line := _line(last)) not in told:
                 tell(line)
                 told.add(line)
         if last and last["event"] in ("diverged", "crashed") and not plan.every:
             return "enough"
-        if last and last["event"] in ("compiling", "running") and time.time() - last["time"] > timeout:
+        if last and time.time() - last["time"] > _patience(plan, last, backward, timeout):
             return "hang"
     code = child.returncode
     if code < 0:
         return signal.Signals(-code).name
     return f"exit {code}" if code else ""
+
+
+def _patience(plan: Plan, last: Event, backward: bool, timeout: float) -> float:
+    """Seconds of silence after the event `last` that count as a hang. Twice as many where that is only a guess: AOTAutograd
+    compiles and runs the backward of a region when the script is long out of it, and scripts do long work of their own."""
+    if last["event"] in ("compiling", "running"):
+        return timeout
+    unseen = plan.kind == "crash" and backward and last["event"] == "left"
+    return 2 * timeout if unseen else math.inf
 
 
 _TOLD = {
@@ -199,7 +214,16 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
             found[last["region"], ""] = Suspect(
                 last["region"], Path(saved[last["region"]]), True, Signature("crash", family, ending)
             )
+    if _ended_outside(plan, events, ending) and not any(suspect.certain for suspect in found.values()):
+        grown = {event["region"] for event in events if event.get("backward")} & saved.keys()
+        found |= {(region, ""): Suspect(region, Path(saved[region]), certain=False) for region in grown}
     if plan.kind == "crash" and not found and any(event["event"] == "raised" for event in events):
         # Raised outside every region: in a backward pass, or a GPU's error that came to light later. A worker can tell.
         found = {(region, ""): Suspect(region, Path(case), certain=False) for region, case in saved.items()}
     return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
+
+
+def _ended_outside(plan: Plan, events: Sequence[Event], ending: str) -> bool:
+    """Whether a watch for crashes ended by a signal or a hang while no region was compiled or run."""
+    violent = ending == "hang" or ending in signal.Signals.__members__
+    return plan.kind == "crash" and violent and bool(events) and events[-1]["event"] not in ("compiling", "running")

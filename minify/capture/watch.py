@@ -141,12 +141,13 @@ class Watcher:
             return
         if region.converted is None or self.watch.level == "aten":
             self._save_aten(region, args)
-            self.event(event, region=region.number, call=region.calls)
+            self.event(event, region=region.number, call=region.calls, backward=_wants_backward(args))
             return
         try:
             taken = self._snapshot(region, args)
             path = self._write(region, taken)
-            self.event(event, region=region.number, call=region.calls, case=str(path))
+            backward = bool(taken.settings.backward)
+            self.event(event, region=region.number, call=region.calls, case=str(path), backward=backward)
         except Unrepresentable as error:
             self.event("skipped", region=region.number, why=str(error))
             self._save_aten(region, args)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from minify.capture import script
+from minify.capture import child, script
 from minify.capture.child import Plan
 from minify.capture.explain import Event
 from minify.capture.script import Journal, Suspect, watch_script
@@ -124,3 +126,68 @@ def test_where_nothing_could_be_checked_nothing_is_said_of_the_result(
     assert "no run of the 1 region(s) that s.py compiles could be checked: a Triton kernel" in str(error)
     checked = ending(monkeypatch, tmp_path, "", SKIPPED, {"event": "checked", "region": 1, "call": 1}, kind="accuracy")
     assert isinstance(checked, NoFailure)
+
+
+def left(region: int, *, backward: bool) -> list[Event]:
+    """A region that was saved and ran, and of which a backward may be to come."""
+    event = {"event": "running", "region": region, "call": 1, "case": f"{region}.case", "backward": backward}
+    return [event, {"event": "left", "region": region}]
+
+
+@pytest.mark.parametrize("how", ["SIGSEGV", "hang"])
+def test_a_crash_outside_every_region_may_be_the_backward_of_one(
+    how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events = [*left(0, backward=True), *left(1, backward=False), *left(2, backward=True)]
+    found = ending(monkeypatch, tmp_path, how, *events)
+    assert found == (Suspect(0, Path("0.case"), certain=False), Suspect(2, Path("2.case"), certain=False))
+
+
+def test_a_script_that_leaves_by_itself_or_dies_without_a_backward_has_no_suspects(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for how, events in (("exit 3", left(0, backward=True)), ("SIGSEGV", left(0, backward=False))):
+        error = ending(monkeypatch, tmp_path, how, *events)
+        assert isinstance(error, NoFailure) and f"the script ended with {how}" in str(error)
+
+
+class Child:
+    """A process that ends by itself after a few looks at it."""
+
+    returncode = 0
+
+    def __init__(self) -> None:
+        self.looks = 3
+
+    def poll(self) -> int | None:
+        self.looks -= 1
+        return None if self.looks else 0
+
+
+@pytest.mark.parametrize(
+    ("kind", "backward", "silent", "how"),
+    [
+        ("crash", True, 130, "hang"),
+        ("crash", True, 90, ""),
+        ("crash", False, 130, ""),
+        ("accuracy", True, 130, ""),
+    ],
+)
+def test_a_long_silence_after_a_region_that_may_have_a_backward_is_a_hang(
+    kind: str, backward: bool, silent: float, how: str, tmp_path: Path
+) -> None:
+    then = time.time() - silent
+    events = [{**event, "time": then} for event in (*left(0, backward=backward), *left(1, backward=False))]
+    (tmp_path / "events.jsonl").write_text(text(*({"case": "", "call": 0, **event} for event in events)))
+    plan = Plan(script="s.py", args=(), folder=str(tmp_path), kind=kind)
+    assert script._follow(Child(), plan, 60.0, lambda: "", lambda line: None) == how  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("kind", "train"), [("crash", True), ("crash", False), ("accuracy", True)])
+def test_a_model_that_is_to_be_trained_has_its_backward_run_in_a_watch_for_crashes(kind: str, train: bool) -> None:
+    x, watcher = torch.ones(3, requires_grad=True), []
+    plan = Plan(script="s.py", args=(), folder="", kind=kind, backend="eager", train=train)
+    names = {"model": lambda x: {"loss": x.sin(), "index": x.argmax()}, "inputs": (x,)}
+    torch.compiler.reset()
+    child._compile_model(plan, names, watcher)
+    assert (x.grad is not None) == (kind == "crash" and train)

@@ -165,3 +165,12 @@ def test_a_compiler_that_raises_is_reported_with_the_case_it_raised_on(tmp_path:
     assert (crashed["signature"]["name"], crashed["signature"]["message"]) == ("ValueError", "cannot lower node #")
     (compiling,) = named(events, "compiling")
     assert cases.load(Path(compiling["case"])).graph.ops[0].target == ".sin"
+
+
+@pytest.mark.parametrize("grows", [True, False])
+def test_a_region_is_told_to_have_a_backward_to_come_exactly_when_its_case_runs_one(
+    grows: bool, tmp_path: Path
+) -> None:
+    events = run(tmp_path, lambda x: x.sin(), X.clone().requires_grad_(grows), kind="crash")
+    for event in named(events, "compiling", "running"):
+        assert event["backward"] is bool(cases.load(Path(event["case"])).settings.backward) is grows
