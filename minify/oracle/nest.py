@@ -17,6 +17,7 @@ import tempfile
 from pathlib import Path
 
 GROUP_FILE = "group"
+MARK = ".minify-nest"  # a folder of the user's may bear a name like ours
 
 # `read` fails on a group file that has no newline yet, so half a number is never taken for a group.
 _WATCHDOG = f"""
@@ -38,6 +39,7 @@ class Nest:
         lock = os.open(self.root, os.O_RDONLY)
         with contextlib.suppress(OSError):  # some network file systems know no locks
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        (self.root / MARK).touch()
         watched, lifeline = os.pipe()
         self._open = [lifeline, lock]
         self._watchdog = subprocess.Popen(
@@ -76,7 +78,8 @@ def sweep_stale_folders() -> None:
     """Remove what pools left in the temporary folder whose process and watchdog were both killed."""
     for folder in Path(tempfile.gettempdir()).glob("minify-*-*"):
         named = re.fullmatch(r"minify-(\d+)-\w+", folder.name)
-        if named and not _exists(int(named[1])) and _is_ours_and_unlocked(folder):
+        marked = (folder / MARK).is_file()
+        if named and marked and not _exists(int(named[1])) and _is_ours_and_unlocked(folder):
             shutil.rmtree(folder, ignore_errors=True)
 
 

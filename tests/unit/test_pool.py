@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import functools
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from minify.oracle.nest import MARK, Nest
 from minify.oracle.pool import WorkerPool
 
 Open = Callable[..., WorkerPool]
@@ -197,7 +199,7 @@ def test_a_lone_asker_keeps_to_one_warm_worker(open_pool: Open) -> None:
 def test_no_worker_starts_before_it_is_needed(open_pool: Open, temporary: Path) -> None:
     open_pool(2)
     (nest,) = temporary.iterdir()
-    assert list(nest.iterdir()) == []
+    assert [path.name for path in nest.iterdir()] == [MARK]
 
 
 def test_a_worker_killed_in_the_middle_is_reported_with_its_phase(open_pool: Open, tmp_path: Path) -> None:
@@ -419,8 +421,30 @@ def test_folders_of_dead_parents_are_swept_and_no_others(open_pool: Open, tempor
     others = [temporary / "minify-tests-abc", temporary / f"minify-{dead.pid}"]
     for folder in (stale, alive, guarded, *others):
         (folder / "1").mkdir(parents=True)
+        (folder / MARK).touch()
     lock = os.open(guarded, os.O_RDONLY)
     fcntl.flock(lock, fcntl.LOCK_EX)
     open_pool().close()
     os.close(lock)
     assert set(temporary.iterdir()) == {alive, guarded, *others}
+
+
+def test_a_folder_of_the_users_that_bears_a_name_like_ours_is_left_alone(open_pool: Open, temporary: Path) -> None:
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    theirs = temporary / f"minify-{dead.pid}-relu"
+    theirs.mkdir()
+    (theirs / "repro.py").touch()
+    open_pool().close()
+    assert list(theirs.iterdir()) == [theirs / "repro.py"]
+
+
+def test_a_nest_whose_owner_and_watchdog_were_killed_is_swept(open_pool: Open, temporary: Path) -> None:
+    with subprocess.Popen(["true"]) as dead:
+        pass
+    nest = Nest()
+    left = temporary / f"minify-{dead.pid}-abc"
+    shutil.copytree(nest.root, left)
+    nest.close()
+    open_pool().close()
+    assert list(temporary.iterdir()) == []
