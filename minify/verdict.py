@@ -26,6 +26,9 @@ class Outcome(enum.Enum):
 
 VALUE_KINDS = ("value", "nonfinite", "integer", "mutation")
 METADATA_KINDS = ("dtype", "shape", "aliasing", "structure", "stride")
+# How torch, Triton and the driver tell of a CUDA context that is past use. Such an error is reported where the GPU is next
+# waited for, which may be in another candidate than the one that caused it.
+POISON = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "an illegal memory access", "device-side assert")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -97,7 +100,7 @@ class Observation:
     @property
     def retire_worker(self) -> bool:
         """Whether the process that saw this can see no more: a CUDA error poisons its context."""
-        return "CUDA error" in self.crash_text or "CUDA error" in self.invalid
+        return any(sign in text for sign in POISON for text in (self.crash_text, self.invalid))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

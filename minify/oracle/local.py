@@ -197,17 +197,26 @@ class LocalOracle:
             asked.drop()
             self.cache_hits += 1
             return asked.known
-        future = asked.future
+        observation = self._answer(asked)
+        if (
+            observation.invalid and observation.retire_worker
+        ):  # eager met a context that an earlier candidate may have spoilt
+            asked.future = None
+            observation = self._answer(asked)
+        if not observation.worker_lost:
+            self._keep(asked.key, observation)
+        self.queries += 1
+        return observation
+
+    def _answer(self, asked: _Asked) -> Observation:
+        """What a worker that lives to tell saw; where none does, what became of the last."""
         observation = Observation("", worker_lost="never asked")
         for _ in range(1 + RETRIES):
-            if future is None:
-                future = self._pool.submit(asked.question, self.timeout)
+            future = asked.future or self._pool.submit(asked.question, self.timeout)
             observation = self._read(self._wait(future))
             if not observation.worker_lost:
-                self._keep(asked.key, observation)
                 break
-            future = None
-        self.queries += 1
+            asked.future = None
         return observation
 
     def _keep(self, key: str, observation: Observation) -> None:

@@ -233,6 +233,27 @@ def test_a_worker_that_lost_its_memory_once_is_asked_again(opened: Open) -> None
     assert (len(pool_of(oracle).asked), oracle.queries) == (3, 1)
 
 
+POISONED = Observation("eager", invalid="eager raises: AcceleratorError: CUDA error: an illegal memory access")
+
+
+@pytest.mark.parametrize(
+    ("replies", "outcome"),
+    [
+        ([told(POISONED), told(WRONG)], Outcome.FAILS),
+        ([told(POISONED), told(POISONED)], Outcome.INVALID),
+        ([told(POISONED), died("SIGKILL", "load"), told(RIGHT)], Outcome.PASSES),
+    ],
+)
+def test_an_eager_run_that_met_a_spoilt_context_is_asked_once_more_before_it_is_kept(
+    opened: Open, replies: list[Reply], outcome: Outcome
+) -> None:
+    oracle = opened(in_turn(*replies))
+    assert oracle.judge(CASE, WRONG_VALUE).outcome is outcome
+    assert (len(pool_of(oracle).asked), oracle.queries) == (len(replies), 1)
+    again = opened()
+    assert again.judge(CASE, WRONG_VALUE).outcome is outcome and again.queries == 0
+
+
 @pytest.mark.parametrize("how", ["SIGSEGV", "exit 1", "timeout"])
 def test_a_worker_that_dies_before_it_says_anything_tells_nothing_of_the_case(opened: Open, how: str) -> None:
     assert opened(lambda question: died(how, "")).judge(CASE, WRONG_VALUE).outcome is Outcome.BROKEN_WORKER

@@ -93,6 +93,24 @@ def test_the_gravest_kind_leads() -> None:
         assert (signature.name, signature.family) == (kind, "value" if kind in VALUE_KINDS else "metadata")
 
 
+@pytest.mark.parametrize(
+    ("text", "retires"),
+    [
+        ("AcceleratorError: CUDA error: misaligned address", True),
+        ("RuntimeError: Triton Error [CUDA]: an illegal memory access was encountered", True),
+        ("RuntimeError: Triton Error [CUDA]: unspecified launch failure", True),
+        ("RuntimeError: CUDA driver error: device not ready", True),
+        ("an illegal memory access was encountered", True),
+        ("a device-side assert was triggered", True),
+        ("IndexError: index out of range in self", False),
+        ("", False),
+    ],
+)
+def test_a_worker_whose_cuda_context_is_past_use_retires(text: str, retires: bool) -> None:
+    assert seen(crash_text=text).retire_worker is retires
+    assert seen(invalid=f"eager raises: {text}").retire_worker is retires
+
+
 def test_a_verdict_is_fresh_unless_told() -> None:
     assert Verdict(Outcome.PASSES, seen()).cached is False
 
