@@ -96,5 +96,5 @@ class _Sites:
     def first(self, candidates: Sequence[frozenset[Site]]) -> int | None:
         chosen = [tuple(sorted(sites, key=self._order.__getitem__)) for sites in candidates]
         builds = [lambda sites=sites: self._edit.rewrite(self._case, sites) for sites in chosen]
-        found = self._session.first(self._edit.name, builds)
+        found = self._session.first(self._edit.name, builds, edited=self._case)
         return None if found is None else found[0]

@@ -74,16 +74,20 @@ class Session:
         self._accepted = 0
         self._started = time.monotonic()
 
-    def first(self, name: str, builds: Iterable[Build], *, smaller: bool = True) -> tuple[int, Verdict] | None:
+    def first(
+        self, name: str, builds: Iterable[Build], *, smaller: bool = True, edited: Case | None = None
+    ) -> tuple[int, Verdict] | None:
         """The position and verdict of the first candidate that still fails; it becomes the best case if it is smaller.
 
         `builds` make the candidates; those that make no sense are passed over. `name` says whose idea they were. With
-        `smaller` False a candidate may be asked that is no smaller than the best; it is then not accepted."""
+        `smaller` False a candidate may be asked that is no smaller than the best; it is then not accepted. `edited` is the case
+        that the candidates are made of, and may derive values from, where that is not the best any more."""
         count = self.counts.setdefault(name, Count())
         self.working_on = name
         started, offered, looked = time.monotonic(), _Offered(), 0
         try:
-            verdicts = self.oracle.judge_in_order(self._candidates(builds, offered, smaller), self.signature)
+            asked = self._candidates(builds, offered, smaller, self.best if edited is None else edited)
+            verdicts = self.oracle.judge_in_order(asked, self.signature)
             for turn, verdict in enumerate(verdicts):
                 position, case = offered.candidates[turn]
                 count.invalid += position - looked
@@ -135,7 +139,7 @@ class Session:
             text = f"pass {name!r} raised {type(error).__name__}: {error}"
             raise PassBug(text, f"please report it with {path}") from error
 
-    def _candidates(self, builds: Iterable[Build], offered: _Offered, smaller: bool) -> Iterator[Case]:
+    def _candidates(self, builds: Iterable[Build], offered: _Offered, smaller: bool, edited: Case) -> Iterator[Case]:
         """The cases worth asking. A bug ends them, and is raised only once all before it were answered, so that looking
         ahead never meets a bug that asking one by one would not."""
         limit = cases.size(self.best)
@@ -152,7 +156,7 @@ class Session:
             if not well_formed(case) or (smaller and cases.size(case) >= limit):
                 continue
             if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(case)):
-                self._save_base(self.best)
+                self._save_base(edited)
             offered.candidates.append((position, case))
             yield case
 

@@ -14,8 +14,10 @@ from minify import case as cases
 from minify.case import Case, Derived, Ref, tensor_inputs
 from minify.errors import InvalidCandidate, PassBug
 from minify.passes import PASSES, Pass
-from minify.reduce import Session
+from minify.passes.cut_ops import keep
+from minify.reduce import Session, _Sites
 from minify.reduce.screen import chunks, suspects
+from minify.reduce.search import sweep_sites
 from minify.verdict import Divergence, Observation, Outcome, Signature
 from tests.cases import build, op, tensor
 from tests.fake_oracle import FakeOracle
@@ -217,6 +219,32 @@ def test_what_fails_otherwise_is_never_accepted_and_its_smallest_case_is_kept(tm
     assert cases.size(kept) == min(map(cases.size, slipped)) and len({cases.size(case) for case in slipped}) > 1
     assert not {cases.digest(case) for case in slipped} & {row["digest"] for row in run.journal}
     assert sum(count.slipped for count in run.session.counts.values()) >= len(slipped)
+
+
+def test_a_sweep_goes_on_deriving_values_from_the_case_it_began_with(tmp_path: Path) -> None:
+    """Though the first candidate accepted, which became the best case, derived none."""
+    case = build(
+        ["x"], [op("a", "torch.neg", Ref("x")), op("b", "torch.exp", Ref("x")), op("y", "torch.relu", Ref("b"))], ["y"]
+    )
+
+    def rewrite(begun: Case, sites: tuple[Any, ...]) -> Case:
+        if ("nothing",) in sites:
+            raise InvalidCandidate("no")
+        if ("cut b",) in sites:
+            return keep(begun, frozenset("y"), cases.digest(begun), "all_used")
+        ops = tuple(call for call in begun.graph.ops if call.name != "a")
+        graph = dataclasses.replace(begun.graph, ops=ops)
+        return dataclasses.replace(begun, program=dataclasses.replace(begun.program, graph=graph))
+
+    edit = Pass("drop or cut", lambda begun: (("drop a",), ("cut b",), ("nothing",)), rewrite)
+    saved: list[str] = []
+    oracle = FakeOracle(lambda asked: True)
+    session = Session(
+        case, Observation("done"), WRONG_VALUE, oracle, tmp_path, lambda base: saved.append(cases.digest(base))
+    )
+    assert sweep_sites(edit.find(case), _Sites(session, edit, case, edit.find(case))) == (("drop a",), ("cut b",))
+    assert [len(asked.graph.ops) for asked in oracle.asked] == [2, 1]
+    assert saved == [cases.digest(case)] == [item.value.base for item in tensor_inputs(session.best)]  # type: ignore[union-attr]
 
 
 def raising(case: Case, sites: tuple[object, ...] = ()) -> Case:
