@@ -116,6 +116,12 @@ class Verdict:
     def fails(self) -> bool:
         return self.outcome is Outcome.FAILS
 
+    def answers(self, wanted: Signature) -> bool:
+        """Whether it says anything of the case: a worker lived to tell, and time did not run out before the compiler had its
+        turn. A program that hangs in eager is no hang of the compiler's, which is answer enough where one is looked for."""
+        late = self.observation.timed_out and self.outcome is Outcome.INVALID and wanted.family != "hang"
+        return self.outcome is not Outcome.BROKEN_WORKER and not late
+
 
 def accuracy_signature(divergences: tuple[Divergence, ...]) -> Signature | None:
     """The failure that a set of divergences amounts to, the gravest kind first; None where there is none."""

@@ -93,7 +93,7 @@ class LocalOracle:
     # --- asking ---------------------------------------------------------------------------------------------------
 
     def judge(self, case: Case, signature: Signature) -> Verdict:
-        """The verdict on one case; a candidate that our own code fails on is invalid. Raises Stopped, and WorkerBug where no
+        """The verdict on one case; one that our own code fails on is as good as lost. Raises Stopped, and WorkerBug where no
         worker can be started."""
         return next(iter(self.judge_in_order([case], signature)))
 
@@ -184,7 +184,7 @@ class LocalOracle:
             observation = self._settle(asked)
         except _Unjudged as bug:
             self.bugs.append(bug.message)
-            observation = Observation("load", invalid=bug.message)
+            observation = Observation("load", worker_lost=bug.message)
         return dataclasses.replace(classify(observation, signature), cached=asked.known is not None)
 
     def _patience(self) -> int:

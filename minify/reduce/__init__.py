@@ -20,12 +20,14 @@ __all__ = ["Reduction", "Session", "reduce"]
 
 @dataclasses.dataclass(frozen=True)
 class Reduction:
-    """The result: `one_minimal` when no single site of any pass could be edited any more, else `stopped_by` says why not."""
+    """The result: `one_minimal` when no single site of any pass could be edited any more. Else `stopped_by` says why not, or
+    some candidates of the last round were never answered: `unanswered` counts them."""
 
     case: Case
     one_minimal: bool
     stopped_by: str = ""
     search_queries: int = 0
+    unanswered: int = 0
 
 
 def reduce(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> Reduction:
@@ -42,12 +44,14 @@ def reduce(session: Session, passes: Sequence[Pass], record: Callable[[Case], Ca
             pass
     except Stopped as stop:
         stopped_by = stop.reason
-    return Reduction(session.best, not stopped_by, stopped_by, searched)
+    unanswered = len(session.unanswered)
+    return Reduction(session.best, not stopped_by and not unanswered, stopped_by, searched, unanswered)
 
 
 def _round(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> bool:
-    """Every pass once; whether any changed anything."""
+    """Every pass once; whether any changed anything. What an earlier round left unanswered this one asks again."""
     changed = False
+    session.unanswered.clear()
     for edit in passes:
         applied = _alternatives(session, edit) if edit.alternatives else _additive(session, edit)
         changed |= applied

@@ -47,7 +47,8 @@ class _Offered:
 
 class Session:
     """Holds the best case. `save_base(case)` makes a case available for others to derive values from; `trace(case)` runs
-    it eagerly, for what its values are like."""
+    it eagerly, for what its values are like. `unanswered` are the digests of candidates that no worker could answer for, since
+    it was last cleared."""
 
     def __init__(
         self,
@@ -67,6 +68,7 @@ class Session:
         self.oracle = oracle
         self.counts: dict[str, Count] = {}
         self.slipped: dict[Signature, Case] = {}
+        self.unanswered: set[str] = set()
         self.working_on = ""
         self._folder = folder
         self._save_base = save_base
@@ -165,6 +167,8 @@ class Session:
         count.invalid += verdict.outcome is Outcome.INVALID
         count.slipped += verdict.outcome is Outcome.SLIPPED
         count.timed_out += verdict.outcome is Outcome.TIMED_OUT
+        if not verdict.answers(self.signature):
+            self.unanswered.add(cases.digest(case))
         if verdict.outcome is Outcome.SLIPPED and verdict.signature is not None:
             known = self.slipped.get(verdict.signature)
             if known is None or cases.size(case) < cases.size(known):

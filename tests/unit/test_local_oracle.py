@@ -290,7 +290,7 @@ def test_an_error_of_our_own_in_a_worker_is_said_to_be_one(opened: Open, tmp_pat
     oracle = opened(lambda question: told(WorkerError("KeyError: 'oops'")))
     with pytest.raises(WorkerBug, match="KeyError: 'oops'"):
         oracle.observe(CASE)
-    assert oracle.judge(CASE, WRONG_VALUE).outcome is Outcome.INVALID
+    assert oracle.judge(CASE, WRONG_VALUE).outcome is Outcome.BROKEN_WORKER
     assert oracle.bugs == ["a worker failed: KeyError: 'oops'"]
     with pytest.raises(WorkerBug, match="no worker can be started"):
         opened(lambda question: died("cannot start", "")).judge(CASE, WRONG_VALUE)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from minify import case as cases
-from minify.case import Case, Derived, Ref, tensor_inputs
+from minify.case import Case, Derived, Ref, Settings, tensor_inputs
 from minify.errors import InvalidCandidate, PassBug
 from minify.passes import PASSES, Pass
 from minify.passes.cut_ops import keep
@@ -245,6 +245,39 @@ def test_a_sweep_goes_on_deriving_values_from_the_case_it_began_with(tmp_path: P
     assert sweep_sites(edit.find(case), _Sites(session, edit, case, edit.find(case))) == (("drop a",), ("cut b",))
     assert [len(asked.graph.ops) for asked in oracle.asked] == [2, 1]
     assert saved == [cases.digest(case)] == [item.value.base for item in tensor_inputs(session.best)]  # type: ignore[union-attr]
+
+
+LOST = Observation("", worker_lost="SIGKILL while in compile")
+
+
+@pytest.mark.parametrize("width", [1, 4])
+def test_a_result_is_not_called_minimal_where_a_smaller_case_was_never_answered(tmp_path: Path, width: int) -> None:
+    rule = unscreened(needs_targets("torch.exp", "torch.relu"))
+
+    def answer(case: Case) -> bool | Observation:
+        return LOST if rule(case) and case.settings.dynamic is None else rule(case)
+
+    start = line("torch.exp", *["torch.neg"] * 3, "torch.relu")
+    start = dataclasses.replace(start, settings=dataclasses.replace(start.settings, dynamic=True))
+    run = run_reduction(start, answer, tmp_path, width=width)
+    assert run.reduction.case.settings.dynamic is True and not run.reduction.stopped_by
+    assert (run.reduction.one_minimal, run.reduction.unanswered) == (False, 1)
+
+
+def test_what_was_lost_before_the_last_round_does_not_count(tmp_path: Path) -> None:
+    rule, lost = unscreened(needs_targets("torch.exp")), []
+
+    def answer(case: Case) -> bool | Observation:
+        if rule(case) and case.settings.dynamic is None and case.settings.mode is None and not lost:
+            lost.append(case)
+            return LOST
+        return rule(case)
+
+    start = line("torch.exp")
+    start = dataclasses.replace(start, settings=dataclasses.replace(start.settings, dynamic=True, mode="max-autotune"))
+    run = run_reduction(start, answer, tmp_path, caching=False)
+    assert lost and run.reduction.case.settings == Settings()
+    assert run.reduction.one_minimal and run.reduction.unanswered == 0
 
 
 def raising(case: Case, sites: tuple[object, ...] = ()) -> Case:

@@ -85,6 +85,29 @@ def test_a_verdict_names_what_was_seen(observation: Observation, signature: Sign
     assert classify(observation, VALUE).signature == signature or observation.divergences
 
 
+LATE = Observation("eager", invalid="eager ends with timeout", timed_out=True)
+
+
+@pytest.mark.parametrize(
+    ("observation", "wanted", "answers"),
+    [
+        (seen(), VALUE, True),
+        (seen(invalid="eager raises"), VALUE, True),
+        (seen(worker_lost="SIGKILL"), VALUE, False),
+        (seen(crash=HANG, timed_out=True), VALUE, True),
+        (seen(crash=HANG, timed_out=True), RAISED, True),
+        (seen(crash=HANG, timed_out=True), HANG, True),
+        (LATE, VALUE, False),
+        (LATE, RAISED, False),
+        (LATE, HANG, True),
+    ],
+)
+def test_a_verdict_answers_unless_the_worker_was_lost_or_had_no_time_to_compile(
+    observation: Observation, wanted: Signature, answers: bool
+) -> None:
+    assert classify(observation, wanted).answers(wanted) is answers
+
+
 def test_the_gravest_kind_leads() -> None:
     order = (*VALUE_KINDS, *METADATA_KINDS)
     for position, kind in enumerate(order):
