@@ -189,11 +189,21 @@ def _compare_finite(
     over = error > limit
     if not bool(over.any()):
         return Compared()
-    explained = (error <= 2 * own) | (error / limit <= EAGER_FACTOR * (own / limit).max())
+    explained = (error <= 2 * own) | _within_eagers(error, own, limit)
     wrong = over & ~explained
     chosen = wrong if bool(wrong.any()) else over
     statistics = _statistics(where, "value", chosen, got, true, own, error, limit)
     return Compared(wrong=statistics) if bool(wrong.any()) else Compared(drift=statistics)
+
+
+def _within_eagers(error: torch.Tensor, own: torch.Tensor, limit: torch.Tensor) -> torch.Tensor:
+    """Where the error, in units of its limit, is no more than a few times the worst of eager's anywhere. Elements that may
+    have no error at all (atol 0 and a true value of 0) have no such units, and are held against each other."""
+    strict = limit == 0
+    unit = torch.where(strict, torch.ones_like(limit), limit)
+    theirs = own / unit
+    worst = [torch.where(kind, theirs, torch.zeros_like(theirs)).max() for kind in (strict, ~strict)]
+    return error / unit <= EAGER_FACTOR * torch.where(strict, *worst)
 
 
 def _nonfinite(

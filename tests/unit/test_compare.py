@@ -165,6 +165,23 @@ def test_tolerances_given_replace_the_defaults_of_the_dtype() -> None:
 
 
 @pytest.mark.parametrize(
+    ("out", "eager", "true", "expected"),
+    [
+        ((0.0, 1.0, 1.001), (0.0, 1.0005, 1.0), (0.0, 1.0, 1.0), []),
+        ((0.0, 1.0, 1.003), (0.0, 1.0005, 1.0), (0.0, 1.0, 1.0), ["value"]),
+        ((0.0, 1.003), (0.0, 1.0), (0.0, 1.0), ["value"]),
+        ((2e-9, 0.0, 1.0), (0.0, 1e-9, 1.0), (0.0, 0.0, 1.0), []),
+        ((1e-3, 0.0, 1.0), (0.0, 1e-9, 1.0), (0.0, 0.0, 1.0), ["value"]),
+        ((0.0, 0.0, 1.1), (0.0, 1e-9, 1.0), (0.0, 0.0, 1.0), ["value"]),
+    ],
+)
+def test_a_true_value_of_zero_may_have_no_error_but_eagers_where_atol_is_zero(
+    out: tuple[float, ...], eager: tuple[float, ...], true: tuple[float, ...], expected: list[str]
+) -> None:
+    assert kinds(f(*out), f(*eager), f(*true, dtype=torch.float64), tolerance=Tolerance(atol=0.0)) == expected
+
+
+@pytest.mark.parametrize(
     ("out", "eager", "expected"),
     [
         (None, torch.zeros(3), []),
