@@ -202,8 +202,8 @@ def _within_eagers(error: torch.Tensor, own: torch.Tensor, limit: torch.Tensor) 
     strict = limit == 0
     unit = torch.where(strict, torch.ones_like(limit), limit)
     theirs = own / unit
-    worst = [torch.where(kind, theirs, torch.zeros_like(theirs)).max() for kind in (strict, ~strict)]
-    return error / unit <= EAGER_FACTOR * torch.where(strict, *worst)
+    worst = torch.where(strict, (theirs * strict).max(), (theirs * ~strict).max())
+    return error / unit <= EAGER_FACTOR * worst
 
 
 def _nonfinite(
