@@ -26,6 +26,10 @@ from minify.verdict import Signature
 AT_A_TIME = 2
 _TICK_SECONDS = 0.1
 _TAIL_BYTES = 8 << 10
+# Of the user's shell, by which a program may fail that is right elsewhere. Where kernels are built, and with how many
+# processes, decides nothing.
+_SWITCHES = ("TORCHINDUCTOR_", "TORCHDYNAMO_", "TORCH_COMPILE")
+_HARMLESS = ("TORCHINDUCTOR_COMPILE_THREADS",)
 _DEADLY = ("SIGSEGV", "SIGABRT", "SIGILL", "SIGBUS", "SIGFPE")
 # An exception that the file lets escape tells nothing, whereas Python would exit 1, as the bug does.
 _RUN = """
@@ -140,10 +144,10 @@ def _data_beside(path: Path) -> Path:
 
 
 def _environment(caches: Path) -> dict[str, str]:
-    """Ours, without what would let the file lean on this checkout or on code compiled earlier."""
-    kept = {
-        name: value for name, value in os.environ.items() if name != "PYTHONPATH" and not name.startswith("MINIFY_")
-    }
+    """Ours, without what would let the file lean on this checkout, on code compiled earlier or on switches of the compiler
+    that are set in this shell alone."""
+    dropped = ("PYTHONPATH", "MINIFY_", *_SWITCHES)
+    kept = {name: value for name, value in os.environ.items() if name in _HARMLESS or not name.startswith(dropped)}
     return {**kept, "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "TRITON_CACHE_DIR": str(caches / "triton")}
 
 

@@ -593,6 +593,26 @@ print(os.getcwd())
     assert not Path(folder).parent.exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "kept"),
+    [
+        ("TORCHINDUCTOR_MAX_AUTOTUNE", False),
+        ("TORCHDYNAMO_SUPPRESS_ERRORS", False),
+        ("TORCH_COMPILE_DISABLE", False),
+        ("MINIFY_SCRATCH", False),
+        ("TORCHINDUCTOR_COMPILE_THREADS", True),
+        ("TRITON_INTERPRET", True),
+        ("CUDA_VISIBLE_DEVICES", True),
+    ],
+)
+def test_a_repro_cannot_lean_on_a_compiler_switch_of_the_users_shell(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, kept: bool
+) -> None:
+    monkeypatch.setenv(name, "1")
+    seen = verify(script(tmp_path, f"import os, sys; sys.exit({name!r} in os.environ)"), CRASH, runs=1)
+    assert seen.reproduced == kept
+
+
 def test_a_data_file_beside_it_goes_along_and_is_said_so(tmp_path: Path) -> None:
     path = script(tmp_path, "import os, sys; sys.exit(os.path.exists('repro_data.pt'))")
     path.with_name("repro_data.pt").touch()
