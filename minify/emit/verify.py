@@ -46,8 +46,8 @@ except Exception:
 
 @dataclasses.dataclass(frozen=True)
 class Verification:
-    """`reproduced` of `runs` showed the failure. `alone` says that the file needed no other beside it. `detail` says how
-    each run ended, `output` is what the last one printed."""
+    """`reproduced` of `runs` showed the failure; a run that was stopped is none. `alone` says that the file needed no other
+    beside it. `detail` says how each run ended, `not run` where none did; `output` is what the last one printed."""
 
     runs: int
     reproduced: int
@@ -61,22 +61,27 @@ def verify(
     signature: Signature,
     runs: int = 2,
     timeout: float = 600,
-    should_stop: Callable[[], bool] = lambda: False,
+    should_stop: Callable[[], object] = lambda: False,
 ) -> Verification:
-    """Run the file `runs` times and count how often it fails as `signature` says. Stops after the run in flight is
-    killed when `should_stop()` turns true. Raises OSError where the file cannot be read or no process be started."""
+    """Run the file `runs` times and count how often it fails as `signature` says. When `should_stop()` turns true the runs in
+    flight are killed, and no more are started. Raises OSError where the file cannot be read or no process be started."""
     abandoned = threading.Event()
 
     def unwanted() -> bool:
-        return abandoned.is_set() or should_stop()
+        return abandoned.is_set() or bool(should_stop())
+
+    def run_once(_: int) -> tuple[int | None, str] | None:
+        """None for a run that was stopped, and so says nothing."""
+        ended = None if unwanted() else run_alone(path, timeout, unwanted)
+        return None if ended is not None and ended[0] is None and unwanted() else ended
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         try:
-            done = list(pool.map(lambda _: run_alone(path, timeout, unwanted), range(runs)))
+            done = list(pool.map(run_once, range(runs)))
         except BaseException:  # Ctrl-C, say: the pool waits for its threads, which wait for the runs
             abandoned.set()
             raise
-    ran = [(code, output) for code, output in done if code is not None or not should_stop()]
+    ran = [ended for ended in done if ended is not None]
     reproduced = sum(shows(code, signature) for code, _ in ran)
     endings = ", ".join(described(code) for code, _ in ran) or "not run"
     return Verification(len(ran), reproduced, not _data_beside(path).exists(), endings, ran[-1][1] if ran else "")

@@ -29,7 +29,7 @@ from minify.case import (
     is_contiguous,
 )
 from minify.compare import Tolerance
-from minify.emit import Facts, check, data_of, emit, inline_values, verify
+from minify.emit import Facts, Verification, check, data_of, emit, inline_values, verify
 from minify.emit.crash import telling_words
 from minify.emit.literals import numbers
 from minify.verdict import Divergence, Observation, Question, Signature, accuracy_signature
@@ -641,9 +641,32 @@ time.sleep(600)
     assert check(script(tmp_path, text), 1, 0.5) == 125
 
 
-def test_a_verification_that_is_told_to_stop_stops(tmp_path: Path) -> None:
-    seen = verify(script(tmp_path, "import time; time.sleep(600)"), CRASH, should_stop=lambda: True)
-    assert (seen.runs, seen.reproduced, seen.detail) == (0, 0, "not run")
+def test_a_verification_that_is_told_to_stop_before_it_starts_runs_nothing(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    text = f"import pathlib, time; pathlib.Path({str(started)!r}).touch(); time.sleep(600)"
+    seen = verify(script(tmp_path, text), CRASH, should_stop=lambda: "budget")
+    assert seen == Verification(0, 0, True, "not run", "")
+    assert not started.exists()
+
+
+def test_a_run_that_is_stopped_counts_for_nothing_and_one_that_ended_before_counts(tmp_path: Path) -> None:
+    first = tmp_path / "first"
+    text = f"""
+import os, pathlib, sys, time
+try:
+    with open({str(first)!r}, "x") as file:
+        file.write(str(os.getpid()))
+except FileExistsError:
+    time.sleep(600)
+sys.exit(1)
+"""
+
+    def first_is_gone() -> bool:
+        told = first.read_text() if first.exists() else ""
+        return bool(told) and not Path(f"/proc/{told}").exists()
+
+    seen = verify(script(tmp_path, text), CRASH, runs=2, should_stop=first_is_gone)
+    assert (seen.runs, seen.reproduced, seen.detail) == (1, 1, "exit 1")
 
 
 def test_no_file_cannot_tell(tmp_path: Path) -> None:
