@@ -10,7 +10,6 @@ import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-
 # Namespaces of ops that every torch has; those of others come with what a prelude runs.
 BUILTIN_NAMESPACES = frozenset((
     "aten", "prim", "prims", "higher_order", "inductor", "quantized", "quantized_decomposed", "_c10d_functional",

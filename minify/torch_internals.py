@@ -1,7 +1,7 @@
 """The only file that touches torch's private parts (`torch._*`), so that a new torch release is mended here.
 
 Seen to work on torch 2.11 and 2.13; each access says what it falls back to where a release lacks it.
-Lowest layer: imports nothing of minify.
+Lowest layer but for `environment`.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ import torch._dynamo
 import torch._functorch.config
 import torch._inductor.config
 
+from minify import environment
+
 CONFIG_MODULES = ("torch._inductor.config", "torch._dynamo.config", "torch._functorch.config")
 # Settings of a process, not of a program: they never travel with a case. Those named in _PROGRAM_KEYS only sound like it.
 _PROCESS_KEYS = re.compile(
@@ -38,21 +40,14 @@ GraphCompiler = Callable[..., Any]
 _NAMESPACES: tuple[tuple[str, Any], ...] = (
     ("torch", torch),
     ("torch.nn.functional", torch.nn.functional),
-    ("torch.special", torch.special),
-    ("torch.linalg", torch.linalg),
-    ("torch.fft", torch.fft),
-    ("torch.sparse", torch.sparse),
-    ("torch.nested", torch.nested),
+    *((f"torch.{name}", getattr(torch, name)) for name in ("special", "linalg", "fft", "sparse", "nested")),
     ("torch.nn.attention.flex_attention", importlib.import_module("torch.nn.attention.flex_attention")),
     ("operator", operator),
     ("math", math),
 )
 # Higher-order ops whose own form takes graph modules, by the function that users call.
 _HIGHER_ORDER = {"cond": "torch.cond", "tag_activation_checkpoint": "torch.utils.checkpoint.checkpoint"}
-_ALIASES = {
-    "torch._C._set_grad_enabled": "torch.set_grad_enabled",
-    "_operator": "operator",
-}
+_ALIASES = {"torch._C._set_grad_enabled": "torch.set_grad_enabled", "_operator": "operator"}
 
 
 @functools.cache
@@ -122,26 +117,46 @@ _found_before = functools.cache(_found)
 
 
 def config_changes() -> list[tuple[str, str, Any]]:
-    """(module, key, value) for every compiler config whose value is not its default; settings of the process left out."""
-    changes = []
-    for name in CONFIG_MODULES:
-        module = importlib.import_module(name)
+    """(module, key, value) for every compiler config whose value is not the default that it has where no environment
+    variable sets another; settings of the process left out."""
+    changes, plain = [], _defaults_without_environment()
+    for name, module in [(name, importlib.import_module(name)) for name in CONFIG_MODULES]:
         for key in sorted(module._config):
             if _PROCESS_KEYS.search(key) and key not in _PROGRAM_KEYS:
                 continue
             with warnings.catch_warnings(), contextlib.suppress(AttributeError):
                 warnings.simplefilter("ignore")
-                value, default = getattr(module, key), module._config[key].default
-                if module._config[key].alias is None and not module._is_default(key) and value != default:
+                value, default = getattr(module, key), plain.get((name, key), module._config[key].default)
+                untouched = (name, key) not in plain and module._is_default(key)
+                if module._config[key].alias is None and not untouched and value != default:
                     changes.append((name, key, value))
     return changes
 
 
+@functools.cache
+def _defaults_without_environment() -> dict[tuple[str, str], Any]:
+    """Torch's own default of each config for which an environment variable, read at import, gives another."""
+    names, found = environment.deciding(), {}
+    for name in CONFIG_MODULES if names else ():
+        module = importlib.import_module(name)
+        plain, same = (environment.copy_without(module, unset)._config for unset in (names, ()))
+        for key, entry in module._config.items():  # some defaults differ for other reasons: the current folder
+            if plain[key].default != same[key].default == entry.default:
+                found[name, key] = plain[key].default
+    return found
+
+
+_in_patch = contextvars.ContextVar("in_patch", default=False)
+
+
 @contextlib.contextmanager
 def config_patch(changes: list[tuple[str, str, Any]]) -> Iterator[None]:
-    """Apply config changes and take all of them back. A key this torch does not know raises AttributeError."""
+    """Apply config changes and take all of them back; meanwhile environment variables set no other config, since a case
+    must mean the same without them. A key this torch does not know raises AttributeError."""
+    plain = {} if _in_patch.get() else _defaults_without_environment()
     with contextlib.ExitStack() as stack:
-        for name, key, value in changes:
+        stack.callback(_in_patch.reset, _in_patch.set(True))
+        for name, key, value in [*((*at, default) for at, default in plain.items()), *changes]:
             stack.enter_context(importlib.import_module(name).patch({key: value}))
         yield
 
@@ -163,16 +178,13 @@ def inductor_option_names() -> frozenset[str]:
 
 def no_caches() -> contextlib.AbstractContextManager[None]:
     """Inductor and AOTAutograd compile anew: a candidate must never be answered from another one's cache."""
-    changes: list[tuple[str, str, Any]] = []
-    for name, key, value in (
+    changes = [
         ("torch._inductor.config", "force_disable_caches", True),
         ("torch._inductor.config", "compile_threads", 1),
         ("torch._dynamo.config", "automatic_dynamic_local_pgo", False),
         ("torch._dynamo.config", "recompile_limit", 64),
-    ):
-        if key in importlib.import_module(name)._config:
-            changes.append((name, key, value))
-    return config_patch(changes)
+    ]
+    return config_patch([change for change in changes if change[1] in importlib.import_module(change[0])._config])
 
 
 def fallback_random() -> contextlib.AbstractContextManager[None]:
@@ -208,9 +220,7 @@ def _probe_vector_instructions() -> None:
 
 def backend(name: str) -> GraphCompiler:
     """The graph compiler registered under `name`. Raises torch's InvalidBackend for an unknown one."""
-    from torch._dynamo.backends.registry import lookup_backend
-
-    return lookup_backend(name)
+    return importlib.import_module("torch._dynamo.backends.registry").lookup_backend(name)  # type: ignore[no-any-return]
 
 
 def inductor_patches(mode: str | None, options: dict[str, Any]) -> dict[str, Any]:
@@ -226,8 +236,7 @@ def watched_compiles(wrap: Callable[[GraphCompiler, dict[str, Any]], GraphCompil
     """Let `wrap(compiler, how)` stand in for the graph compiler of every `torch.compile` made meanwhile.
 
     `how` has `backend` (as given), `mode`, `options`, `dynamic` as far as they are known."""
-    from torch._dynamo import eval_frame
-
+    eval_frame = torch._dynamo.eval_frame
     original, compile_ = eval_frame.get_compiler_fn, torch.compile
     pending: list[dict[str, Any]] = []
 
@@ -277,8 +286,7 @@ def shape_symbol(value: Any) -> str:
     """The text of a symbolic int (`s77`), "" for a plain one or one whose value is already fixed."""
     if not isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool):
         return ""
-    expression = value.node.expr
-    return "" if expression.is_number else str(expression)
+    return "" if value.node.expr.is_number else str(value.node.expr)
 
 
 def hint(value: Any) -> Any:
@@ -304,9 +312,7 @@ def is_symbolic_float(node: torch.fx.Node) -> bool:
 
 def map_leaves(change: Callable[[Any], Any], value: Any) -> Any:
     """`value` rebuilt with `change` applied to every leaf of the tuples, lists and dicts (pytrees) it is made of."""
-    from torch.utils import _pytree
-
-    return _pytree.tree_map(change, value)
+    return importlib.import_module("torch.utils._pytree").tree_map(change, value)
 
 
 def is_zerotensor(tensor: torch.Tensor) -> bool:

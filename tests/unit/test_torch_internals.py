@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
+import os
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -221,6 +222,36 @@ def test_configs_assigned_to_meanwhile_are_put_back() -> None:
         assert torch_internals.config_changes() == [(INDUCTOR, "epilogue_fusion", False)]
     assert inductor_config.max_fusion_size == size
     assert torch_internals.config_changes() == []
+
+
+@pytest.fixture
+def tuned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Torch as if it had been imported under variables that tune kernels, and that keep a cache and a log."""
+    for name in ("MAX_AUTOTUNE", "CACHE_DIR", "FX_GRAPH_CACHE_DEFAULT", "WORKER_SUPPRESS_LOGGING"):
+        monkeypatch.setenv(f"TORCHINDUCTOR_{name}", "1")
+    monkeypatch.setenv("TORCHINDUCTOR_CPP_MIN_CHUNK_SIZE", "77")
+    monkeypatch.setattr(inductor_config._config["max_autotune"], "default", True)  # type: ignore[attr-defined]
+    monkeypatch.setattr(inductor_config._config["cpp.min_chunk_size"], "default", 77)  # type: ignore[attr-defined]
+    torch_internals._defaults_without_environment.cache_clear()
+    yield
+    torch_internals._defaults_without_environment.cache_clear()
+
+
+TUNED = [(INDUCTOR, "cpp.min_chunk_size", 77), (INDUCTOR, "max_autotune", True)]
+
+
+def test_a_config_that_an_environment_variable_sets_is_a_change(tuned: None) -> None:
+    assert torch_internals.config_changes() == TUNED
+    assert os.environ["TORCHINDUCTOR_MAX_AUTOTUNE"] == "1"
+    with torch_internals.config_patch([*TUNED, (INDUCTOR, "max_autotune", False)]):
+        assert torch_internals.config_changes() == TUNED[:1]
+
+
+def test_where_a_case_is_run_environment_variables_set_nothing(tuned: None) -> None:
+    for _ in range(2):  # torch puts a config back by setting it, so that it counts as touched from then on
+        with torch_internals.no_caches(), torch_internals.config_patch(TUNED[1:]), torch_internals.fallback_random():
+            assert (inductor_config.cpp.min_chunk_size, inductor_config.max_autotune) == (512, True)
+    assert torch_internals.config_changes() == TUNED
 
 
 def test_no_cache_answers_for_the_compiler() -> None:
