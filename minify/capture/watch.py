@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -286,7 +287,7 @@ class Watcher:
         """What of the script a region needs; modules beside the script are found through its folder."""
         text = preludes.prelude(self.source, wanted, namespaces=namespaces)
         folder = Path(str(self._globals.get("__file__", "."))).resolve().parent
-        if not preludes.local_imports(text, folder):
+        if not any(_is_loaded_from(folder, name) for name in preludes.local_imports(text, folder)):
             return text
         return f"import sys\nsys.path.insert(0, {str(folder)!r})\n{text}"
 
@@ -299,6 +300,14 @@ class Watcher:
         path = self.watch.folder / "regions" / f"{region.number}{part}.case"
         cases.save(case, path)
         return path
+
+
+def _is_loaded_from(folder: Path, name: str) -> bool:
+    """Whether the module of this name is the file in `folder`, and not one that was imported before from elsewhere, which
+    the script then got: a `signal.py` beside it is never read. One that is not imported yet may be."""
+    module = sys.modules.get(name)
+    file = getattr(module, "__file__", None)
+    return module is None or (file is not None and folder in Path(file).resolve().parents)
 
 
 def _constants(settings: cases.Settings) -> set[str]:

@@ -174,3 +174,22 @@ def test_a_region_is_told_to_have_a_backward_to_come_exactly_when_its_case_runs_
     events = run(tmp_path, lambda x: x.sin(), X.clone().requires_grad_(grows), kind="crash")
     for event in named(events, "compiling", "running"):
         assert event["backward"] is bool(cases.load(Path(event["case"])).settings.backward) is grows
+
+
+@pytest.mark.parametrize(
+    ("beside", "line", "kept"),
+    [
+        ("beside_the_script", "import beside_the_script", True),
+        ("signal", "import signal", False),  # the standard library's is there already
+        ("beside_the_script", "import signal", False),
+    ],
+)
+def test_the_folder_of_the_script_is_kept_only_for_a_module_that_comes_from_it(
+    beside: str, line: str, kept: bool, tmp_path: Path
+) -> None:
+    (tmp_path / f"{beside}.py").touch()
+    source = f"{line}\n\n\ndef mine(gm, inputs):\n    return {line.split()[1]} and gm.forward\n"
+    watcher = Watcher(Watch("crash", tmp_path), {"__file__": str(tmp_path / "user.py")}, source)
+    prelude = watcher._prelude(frozenset(["mine"]), frozenset())
+    assert line in prelude
+    assert (str(tmp_path) in prelude) == kept
