@@ -12,7 +12,7 @@ TORCH_FUNCTIONS = words(
     """
     abs acos acosh add addbmm addcdiv addcmul addmm addmv addr all amax amin aminmax angle any arange argmax
     argmin argsort as_strided asin asinh atan atan2 atanh baddbmm bernoulli bitwise_and bitwise_not bitwise_or
-    bitwise_xor bmm bucketize cat ceil cholesky clamp clamp_max clamp_min clone complex constant_pad_nd
+    bitwise_xor bmm bucketize cat ceil clamp clamp_max clamp_min clone complex constant_pad_nd
     convolution copysign cos cosh count_nonzero cummax cummin cumprod cumsum deg2rad diagonal diff div dot empty
     empty_like empty_strided eq erf erfc erfinv exp exp2 expm1 eye fill flip floor floor_divide fmax fmin fmod
     frac frexp full full_like gather ge grid_sampler_2d gt heaviside histc hypot igamma imag index_add index_copy
