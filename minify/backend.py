@@ -7,7 +7,9 @@ raises, becomes a case in a run folder of its own that `minify resume DIR` takes
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import logging
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -39,10 +41,12 @@ class _Watcher(Watcher):
     """Watches one graph for both kinds of failure. It has a folder from the moment that there is a case to keep."""
 
     def __init__(self, example_inputs: list[Any]) -> None:
-        super().__init__(Watch("accuracy", Path()), {})
+        names = vars(sys.modules["__main__"])
+        super().__init__(Watch("accuracy", Path()), names, _source(names.get("__file__")))
         self._run_folder: RunFolder | None = None
         self._untold: list[tuple[str, dict[str, Any]]] = []
         self._args: Sequence[Any] = example_inputs
+        self._lacking = ""
 
     def event(self, name: str, **facts: Any) -> None:
         self._untold.append((name, {"time": time.time(), **facts}))
@@ -95,7 +99,17 @@ class _Watcher(Watcher):
                 raise
             self.watch = dataclasses.replace(self.watch, folder=self._run_folder.path)
             self._tell()
+        self._lacking = self._undefined(taken.converted.namespaces)
         return super()._write(region, taken, part)
+
+    def _undefined(self, namespaces: frozenset[str]) -> str:
+        """What keeps a new process from running a case with such custom ops, in words; "" where nothing is seen to."""
+        text = self._prelude(frozenset(), namespaces) if self.source and namespaces else ""
+        missing = ", ".join(sorted(name for name in namespaces if name not in text))
+        if not missing:
+            return ""
+        where = "the main program does not define them" if self.source else "the main program has no file"
+        return f"the custom ops of {missing} are not in the case: {where}" + (", unless its imports do" if text else "")
 
     def _hand_over(self, kind: str, path: Path) -> None:
         """Make the folder one that `minify resume` takes on."""
@@ -103,4 +117,15 @@ class _Watcher(Watcher):
         self._run_folder.save_request(Request(kind=kind, script="backend"))
         cases.save(cases.load(path), self._run_folder.case_file)
         what = "the compiler or its code raises" if kind == "crash" else "a compiled graph diverges"
+        if self._lacking:
+            log.warning("minify: %s; %s cannot be resumed, since %s", what, self._run_folder.path, self._lacking)
+            return
         log.warning("minify: %s; reduce it with: minify resume %s", what, self._run_folder.path)
+
+
+def _source(file: str | None) -> str:
+    """The text of the main program, in which a case finds the definitions that it needs; "" where it has none."""
+    try:
+        return importlib.util.decode_source(Path(file).read_bytes()) if file else ""
+    except (OSError, ValueError, SyntaxError):  # an archive, a compiled extension
+        return ""
