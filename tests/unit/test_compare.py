@@ -158,6 +158,13 @@ def test_what_shaking_the_inputs_does_too_proves_nothing() -> None:
     assert kinds(f(1.1), f(1.0), noisy=[f(1.0), None, torch.ones(9)]) == ["value"]
 
 
+def test_what_shaking_moves_by_little_explains_no_large_error_elsewhere() -> None:
+    half = torch.bfloat16
+    eager, moved = f(0.0, 8.0, dtype=half), f(0.125, 8.0, dtype=half)
+    assert kinds(f(0.0, 12.0, dtype=half), eager, eager, noisy=[moved]) == ["value"]
+    assert kinds(f(0.0, 8.25, dtype=half), eager, eager, noisy=[moved]) == []
+
+
 def test_tolerances_given_replace_the_defaults_of_the_dtype() -> None:
     assert kinds(f(1.1), f(1.0), tolerance=Tolerance(rtol=0.2)) == []
     assert kinds(f(0.1), f(0.0), tolerance=Tolerance(rtol=0.2)) == ["value"]
