@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from minify import baseline
 from minify.case import Case, Recipe, tensor_inputs
 from minify.errors import Stopped, WorkerBug
-from minify.oracle.local import RETRIES, LocalOracle, Manner
+from minify.oracle.local import NOISE, RETRIES, LocalOracle, Manner
 from minify.oracle.pool import Reply
 from minify.verdict import Divergence, Observation, Outcome, Question, Signature, WorkerError
 from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line
@@ -179,6 +180,32 @@ def test_repeated_and_shaken_runs_have_answers_of_their_own(opened: Open) -> Non
 
 
 @pytest.mark.parametrize(
+    ("signature", "manner", "noise"),
+    [
+        (WRONG_VALUE, {}, NOISE),
+        (Signature("accuracy", "value", "integer"), {}, 0),
+        (Signature("accuracy", "value", "nonfinite"), {}, 0),
+        (Signature("accuracy", "metadata", "stride"), {}, 0),
+        (RAISES, {"check": "crash"}, 0),
+    ],
+)
+def test_candidates_of_a_wrong_float_are_run_on_shaken_inputs_as_well(
+    opened: Open, signature: Signature, manner: dict[str, Any], noise: int
+) -> None:
+    oracle = opened(manner=manner)
+    oracle.rate = 0.5
+    oracle.judge(CASE, signature)
+    assert {question.noise for question in pool_of(oracle).asked} == {noise}
+
+
+def test_what_the_baseline_saw_of_a_case_answers_for_it_as_a_candidate(opened: Open) -> None:
+    oracle = opened()
+    oracle.observe(CASE, noise=baseline.NOISE)
+    oracle.judge(CASE, WRONG_VALUE)
+    assert (oracle.queries, oracle.cache_hits) == (1, 1)
+
+
+@pytest.mark.parametrize(
     "content",
     [
         b"",
@@ -275,7 +302,7 @@ def test_a_death_by_signal_in_the_compiler_or_its_code_is_a_crash(opened: Open, 
     wanted = Signature("crash", "signal", "SIGSEGV")
     assert oracle.judge(CASE, wanted).fails
     assert oracle.judge(CASE, wanted).observation.crash_text == "last words"
-    assert oracle.judge(CASE, WRONG_VALUE).outcome is Outcome.SLIPPED
+    assert oracle.judge(CASE, RAISES).outcome is Outcome.SLIPPED
     assert oracle.queries == 1
 
 

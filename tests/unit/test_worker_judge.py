@@ -14,6 +14,7 @@ import torch._inductor.config
 
 from minify import torch_internals, worker
 from minify.case import Case, Const, Derived, ListArg, Op, Recipe, Ref, ScalarInput, Settings
+from minify.oracle.local import NOISE
 from minify.replay import replay
 from minify.store import save_base
 from minify.verdict import Observation, Question, Signature, classify
@@ -345,6 +346,57 @@ def test_what_shaking_the_inputs_does_too_is_explained(tmp_path: Path) -> None:
     assert kinds(judged(with_backend(tipping, flips), tmp_path, reference="none", noise=8)) == []
 
 
+ULP = 2.0**-10  # of 10000
+SUMS_TO_LITTLE = build(
+    [
+        given(name, tensor((1,)), Recipe("full", (value,)))
+        for name, value in (("a", 1e4), ("b", 0.4 * ULP), ("c", 0.4 * ULP), ("d", 0.2 * ULP), ("e", -1e4))
+    ],
+    [
+        op("bc", "torch.add", R("b"), R("c")),
+        op("bcd", "torch.add", R("bc"), R("d")),
+        op("abcd", "torch.add", R("a"), R("bcd")),
+        op("y", "torch.add", R("abcd"), R("e")),
+    ],
+    ["y"],
+)
+IN_ORDER = PRELUDE.format("lambda call: lambda b, c, d, a, e: (a + b + c + d + e,)")
+
+
+def test_a_sum_that_cancels_is_no_failure_though_eagers_order_happens_to_be_right(tmp_path: Path) -> None:
+    assert kinds(judged(with_backend(SUMS_TO_LITTLE, IN_ORDER), tmp_path)) == ["output:y value"]
+    seen = judged(with_backend(SUMS_TO_LITTLE, IN_ORDER), tmp_path, noise=NOISE)
+    assert (kinds(seen), [row.where for row in seen.drift], seen.phase) == ([], ["output:y"], "compare")
+    worse = PRELUDE.format("lambda call: lambda b, c, d, a, e: (a + b + c + d + e + 0.02,)")
+    assert kinds(judged(with_backend(SUMS_TO_LITTLE, worse), tmp_path, noise=NOISE)) == ["output:y value"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_what_cancels_in_one_place_does_not_excuse_a_large_error_in_another(dtype: str, tmp_path: Path) -> None:
+    rows = given("x", tensor((64, 256), dtype), RANDN)
+    case = build([rows], [op("y", "torch.sum", R("x"), 1)], ["y"])
+    half_more = PRELUDE.format("lambda call: lambda x: (x.sum(1) * 1.5,)")
+    assert kinds(judged(with_backend(case, half_more), tmp_path, noise=NOISE)) == ["output:y value"]
+
+
+def test_shaken_runs_are_made_only_where_something_is_to_be_explained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: list[int] = []
+    monkeypatch.setattr(worker, "shaken", lambda live, seed, flows: seeds.append(seed))
+    judged(faulty(RELU, "right"), tmp_path, noise=NOISE)
+    assert seeds == []
+    judged(faulty(RELU, "adds to relu"), tmp_path, noise=NOISE)
+    assert seeds == list(range(NOISE))
+
+
+def test_a_shaken_run_that_kills_the_worker_is_eagers_doing(tmp_path: Path) -> None:
+    phases: list[str] = []
+    question = Question("judge", faulty(RELU, "adds to relu"), "accuracy", str(tmp_path), noise=1)
+    worker.judge(question, phases.append)
+    assert phases == ["load", "eager", "reference", "compile", "compare", "reference", "compare"]
+
+
 def test_programs_of_many_kinds_run(tmp_path: Path) -> None:
     mixed = build(
         [given("x", tensor((4, 3)), RANDN), ScalarInput("n", 2)],
@@ -406,6 +458,10 @@ def full(x: torch.Tensor) -> torch.Tensor:
     {forward}
     return x.clone()
 
+@full.register_fake
+def _(x):
+    return torch.empty_like(x)
+
 def full_backward(ctx, grad):
     {backward}
     return grad
@@ -425,9 +481,9 @@ def forgetful(error: str, where: str) -> Case:
     }[where]
     prelude = FORGETFUL.format(**{"forward": "pass", "backward": "pass"} | lines)
     inputs = [given("x", tensor((3,), requires_grad=True), Recipe("ones"))]
-    settings = Settings(grad_mode="grad", backward="ones", backend="eager")
+    settings = Settings(grad_mode="grad", backward="ones")
     case = build(inputs, [op("y", "torch.ops.judge_test.full.default", R("x"))], ["y"], settings)
-    return dataclasses.replace(case, program=dataclasses.replace(case.program, prelude=prelude))
+    return with_backend(case, prelude + PRELUDE.format(FAULTS["adds to relu"]))
 
 
 @pytest.mark.parametrize("where", ["eager", "reference", "its gradient", "shaken"])
