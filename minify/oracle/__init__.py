@@ -23,6 +23,10 @@ class Oracle(Protocol):
         """The verdict on one case. Raises `Stopped` when the run is told to stop."""
         ...
 
+    def glimpse(self, case: Case, signature: Signature) -> Verdict:
+        """What one run shows, with none of the runs that make a verdict sure: enough for a hint. Raises `Stopped`."""
+        ...
+
     def judge_in_order(self, cases: Iterable[Case], signature: Signature) -> Iterator[Verdict]:
         """Verdicts in the order of `cases`, looking ahead as far as there are workers.
 

@@ -55,7 +55,7 @@ def _screen(session: Session, case: Case, names: Sequence[str], base: str) -> tu
     if len(names) < SCREEN_FROM:
         return ()
     for part in chunks(case, names, base):
-        verdict = session.ask("screen", part)
+        verdict = session.glimpse("screen", part)
         if verdict is not None and verdict.observation.divergences:
             found = suspects(verdict.observation.divergences, session.signature, names)
             if found:

@@ -106,14 +106,14 @@ class Session:
         finally:
             count.seconds += time.monotonic() - started
 
-    def ask(self, name: str, case: Case) -> Verdict | None:
-        """The verdict on one candidate, whatever its size; None where it is malformed. Accepts nothing."""
+    def glimpse(self, name: str, case: Case) -> Verdict | None:
+        """What one run of a candidate shows, whatever its size; None where it is malformed. Accepts nothing."""
         count = self.counts.setdefault(name, Count())
         self.working_on = name
         if not well_formed(case):
             return None
         started = time.monotonic()
-        verdict = self.oracle.judge(case, self.signature)
+        verdict = self.oracle.glimpse(case, self.signature)
         count.seconds += time.monotonic() - started
         self._note(count, verdict, case)
         return verdict

@@ -427,6 +427,13 @@ def test_values_are_recorded_by_a_worker_without_a_query(opened: Open) -> None:
         opened(lambda question: told(WorkerError("no"))).materialise(CASE)
 
 
+def test_a_glimpse_is_one_run_without_shaken_inputs(opened: Open) -> None:
+    oracle = opened(lambda question: told(Observation("compare")))
+    oracle.rate = 0.5
+    assert oracle.glimpse(CASE, WRONG_VALUE).outcome is Outcome.PASSES
+    assert [question.noise for question in pool_of(oracle).asked] == [0]
+
+
 def test_workers_are_warmed_without_a_query(opened: Open) -> None:
     oracle = opened(workers=3)
     oracle.warm_up()

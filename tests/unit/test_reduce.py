@@ -386,11 +386,11 @@ def test_the_first_observation_annotates_the_case_it_belongs_to(tmp_path: Path) 
     assert cases.digest(session.best) == cases.digest(case)
 
 
-def test_asking_accepts_nothing_and_malformed_cases_are_not_asked(tmp_path: Path) -> None:
+def test_a_glimpse_accepts_nothing_and_malformed_cases_are_not_asked(tmp_path: Path) -> None:
     oracle = FakeOracle(lambda case: True)
     case = line("torch.neg", "torch.exp")
     session = Session(case, Observation("done"), WRONG_VALUE, oracle, tmp_path, lambda base: None)
-    verdict = session.ask("screen", line("torch.neg"))
+    verdict = session.glimpse("screen", line("torch.neg"))
     assert verdict is not None and verdict.fails and session.best == case
     broken = dataclasses.replace(case, inputs=())
-    assert session.ask("screen", broken) is None and oracle.queries == 1
+    assert session.glimpse("screen", broken) is None and oracle.queries == 1
