@@ -161,8 +161,8 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
 class Question:
     """What a worker is asked. `action` is `judge` (answer: Observation), `materialise` (answer: the case with every
     derived value recorded), `trace` (answer: Observation of the eager run alone) or `warm` (answer: the question, once
-    everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager runs on shaken inputs;
-    `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values."""
+    everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager runs on shaken inputs
+    that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values."""
 
     action: str
     case: Case
