@@ -259,7 +259,8 @@ VALUE_RANK = {"zeros": 0, "ones": 1, "full": 2, "arange": 3, "rand": 4, "randn":
 
 
 def size(case: Case) -> tuple[int, ...]:
-    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, values, targets, literals, prelude."""
+    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, values, targets,
+    literals, prelude."""
     tensors = tensor_inputs(case)
     settings = case.settings
     plain = Settings(grad_mode=settings.grad_mode)

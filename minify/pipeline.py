@@ -228,12 +228,23 @@ def _report(this: Run, final: Case, session: Session, reduction: Reduction) -> R
         search_queries=reduction.search_queries,
         cache_hits=this.oracle.cache_hits,
         slipped=sum(count.slipped for count in session.counts.values()),
-        also_found=tuple(str(signature) for signature in session.slipped),
+        also_found=_kept_beside(this, session),
         one_minimal=reduction.one_minimal,
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
         notes=(*session.observation.notes, *unjudged),
     )
+
+
+def _kept_beside(this: Run, session: Session) -> tuple[str, ...]:
+    """Other failures that candidates showed, each as the beginning of a run of its own."""
+    found = []
+    for number, (signature, case) in enumerate(session.slipped.items(), start=1):
+        beside = _folder_within(this.folder, f"also-found-{number}")
+        beside.save_request(dataclasses.replace(this.request, kind=signature.kind, every=False))
+        cases.save(case, beside.case_file)
+        found.append(f"{signature}; `minify resume {beside.path}` reduces it")
+    return tuple(found)
 
 
 def _unjudged(bugs: list[str]) -> tuple[str, ...]:
@@ -309,14 +320,20 @@ def run_all(request: Request, folder: RunFolder, stop: StopFlag, progress: Progr
 
 def _region_folder(request: Request, folder: RunFolder, suspect: Suspect) -> tuple[Request, RunFolder]:
     """A request and a folder for one region; the folder may be there already, from before a resume."""
-    single = RunFolder(folder.path / str(suspect).replace(" ", "-"))
-    single.path.mkdir(exist_ok=True)
-    if not single.store.is_symlink():
-        single.store.symlink_to(Path("..") / folder.store.name)
+    single = _folder_within(folder, str(suspect).replace(" ", "-"))
     part = dataclasses.replace(request, region=suspect.region, part=suspect.part, every=False)
     single.save_request(part)
     cases.save(cases.load(suspect.case), single.case_file)
     return part, single
+
+
+def _folder_within(folder: RunFolder, name: str) -> RunFolder:
+    """A run's folder inside another's, whose recorded values it shares."""
+    inner = RunFolder(folder.path / name)
+    inner.path.mkdir(exist_ok=True)
+    if not inner.store.is_symlink():
+        inner.store.symlink_to(Path("..") / folder.store.name)
+    return inner
 
 
 def _stopped_before(report: Report, suspect: Suspect, stopped: Stopped) -> Report:
