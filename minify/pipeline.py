@@ -275,6 +275,9 @@ def _judged(this: Run, report: Report, first: Baseline, reduction: Reduction, ch
     if reduction.stopped_by:
         why = f"stopped early ({reduction.stopped_by}); `minify resume` goes on"
         return ended("stopped early", EXIT_STOPPED_EARLY, why)
+    if reduction.unanswered:
+        why = f"not 1-minimal: {reduction.unanswered} candidate(s) were never answered; `minify resume` asks them again"
+        return ended("stopped early", EXIT_STOPPED_EARLY, why)
     if needs_data and not this.request.data:
         why = "the failure needs recorded data; --data says that is fine"
         return ended("stopped early", EXIT_STOPPED_EARLY, why)
