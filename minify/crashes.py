@@ -6,9 +6,11 @@ Owns the root of an exception, the compiler's innermost frame, and the stripping
 from __future__ import annotations
 
 import re
+import subprocess
 
 from minify.verdict import Signature
 
+_ERROR = re.compile(r"^.*?\berror:")
 _STRIPPED = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
     (re.compile(r"(/[\w.+\-]+)+"), "<path>"),
@@ -39,11 +41,13 @@ _PLUMBING = re.compile(
 
 
 def root_cause(error: BaseException) -> BaseException:
-    """The exception that started it, under torch's wrappers (BackendCompilerFailed, InductorError, LoweringException)."""
+    """The exception that started it, under torch's wrappers (BackendCompilerFailed, InductorError, LoweringException).
+
+    A program that ended badly, such as g++, is no cause by itself: what quotes its output is."""
     seen = {id(error)}
     while True:
         inner = getattr(error, "inner_exception", None) or error.__cause__
-        if not isinstance(inner, BaseException) or id(inner) in seen:
+        if not isinstance(inner, BaseException) or id(inner) in seen or isinstance(inner, subprocess.SubprocessError):
             return error
         seen.add(id(inner))
         error = inner
@@ -70,8 +74,12 @@ def crash_signature(error: BaseException) -> Signature:
 
 
 def trace_text(error: BaseException) -> str:
+    """The type and the words of an exception's root; of a C++ compiler's output what follows the first error."""
     root = root_cause(error)
-    return f"{type(root).__name__}: {root}"[:4000]
+    lines = str(root).splitlines()
+    first = next((number for number, line in enumerate(lines) if _ERROR.search(line)), 0)
+    text = "\n".join([_ERROR.sub("error:", lines[first], count=1), *lines[first + 1 :]]) if first else str(root)
+    return f"{type(root).__name__}: {text}"[:4000]
 
 
 def first_line(text: str) -> str:

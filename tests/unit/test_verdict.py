@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._inductor.exc import CppCompileError
 
 from minify import crashes
 from minify.verdict import (
@@ -186,6 +189,27 @@ def test_a_crash_is_named_after_its_root() -> None:
     inner = raised(lambda: [][1])
     signature = crashes.crash_signature(wrapped(wrapped(inner)))
     assert (signature.name, signature.message, signature.frame) == ("IndexError", "list index out of range", "")
+
+
+def cpp_failure(line: str) -> BaseException:
+    """What Inductor raises where g++ refuses the code it wrote."""
+
+    def compile_cpp() -> None:
+        output = f"/tmp/x/main.cpp: In function ‘void kernel()’:\n/tmp/x/main.cpp:12:34: error: {line}\n   12 | code\n"
+        try:
+            raise subprocess.CalledProcessError(1, ["g++", "-DFLAG", "/tmp/x/main.cpp"])
+        except subprocess.CalledProcessError as error:
+            raise CppCompileError(["g++", "-DFLAG", "/tmp/x/main.cpp"], output) from error
+
+    return wrapped(raised(compile_cpp))
+
+
+def test_code_that_the_cpp_compiler_refuses_is_named_after_what_it_says_of_it() -> None:
+    error = cpp_failure("cannot convert ‘Half’ to ‘Mask’")
+    signature = crashes.crash_signature(error)
+    assert (signature.name, signature.message) == ("CppCompileError", "error: cannot convert '' to ''")
+    assert crashes.trace_text(error) == "CppCompileError: error: cannot convert ‘Half’ to ‘Mask’\n   12 | code"
+    assert crashes.crash_signature(cpp_failure("no match for ‘operator+’")) != signature
 
 
 def test_a_backend_failure_is_named_after_what_the_backend_raised() -> None:
