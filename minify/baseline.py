@@ -106,7 +106,14 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
             f"{suspect} failed in the script{shown} but not in {len(seen)} fresh processes",
             "its failure needs something of the script's own process",
         )
-    raise NoFailure(f"{suspect} gives the right result in {len(seen)} fresh processes")
+    if suspect.signature is not None:
+        raise Unstable(
+            f"the script failed ({suspect.signature}) outside its compiled regions, and {suspect} does not in {len(seen)} "
+            "fresh processes",
+            "its failure needs something of the script's own process, or is none of the compiler's",
+        )
+    done = "gives the right result" if accuracy else "runs"
+    raise NoFailure(f"{suspect} {done} in {len(seen)} fresh processes")
 
 
 def drift_text(rows: list[Divergence]) -> str:

@@ -26,7 +26,8 @@ from minify.verdict import Signature
 
 @dataclasses.dataclass(frozen=True)
 class Suspect:
-    """A region that failed under watch, or that only a worker can judge (`certain` False). `case` is its saved file.
+    """A region that failed under watch, or that only a worker can judge (`certain` False). `case` is its saved file,
+    `signature` how the script failed.
 
     `part` is the ATen graph of the region that the case holds: `forward`, `inference` or `backward`; "" for the region."""
 
@@ -216,7 +217,8 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
             )
     if _ended_outside(plan, events, ending) and not any(suspect.certain for suspect in found.values()):
         grown = {event["region"] for event in events if event.get("backward")} & saved.keys()
-        found |= {(region, ""): Suspect(region, Path(saved[region]), certain=False) for region in grown}
+        how = Signature("crash", "hang" if ending == "hang" else "signal", ending)
+        found |= {(region, ""): Suspect(region, Path(saved[region]), certain=False, signature=how) for region in grown}
     if plan.kind == "crash" and not found and any(event["event"] == "raised" for event in events):
         # Raised outside every region: in a backward pass, or a GPU's error that came to light later. A worker can tell.
         found = {(region, ""): Suspect(region, Path(case), certain=False) for region, case in saved.items()}

@@ -140,7 +140,8 @@ def test_a_crash_outside_every_region_may_be_the_backward_of_one(
 ) -> None:
     events = [*left(0, backward=True), *left(1, backward=False), *left(2, backward=True)]
     found = ending(monkeypatch, tmp_path, how, *events)
-    assert found == (Suspect(0, Path("0.case"), certain=False), Suspect(2, Path("2.case"), certain=False))
+    told = Signature("crash", "hang" if how == "hang" else "signal", how)
+    assert found == tuple(Suspect(region, Path(f"{region}.case"), False, told) for region in (0, 2))
 
 
 def test_a_script_that_leaves_by_itself_or_dies_without_a_backward_has_no_suspects(
