@@ -144,7 +144,7 @@ def test_a_region_only_suspected_is_given_up_sooner_and_as_right() -> None:
 
 def test_a_script_that_died_outside_its_regions_is_not_called_healthy() -> None:
     suspect = Suspect(7, Path("7.case"), certain=False, signature=Signature("crash", "signal", "SIGSEGV"))
-    with pytest.raises(Unstable, match="signal SIGSEGV.* outside its compiled regions, and region 7 does not"):
+    with pytest.raises(Unstable, match=r"signal SIGSEGV.* outside its compiled regions, and region 7 does not"):
         confirm(CASE, suspect, cast(LocalOracle, ScriptedOracle(RIGHT, check="crash")))
 
 

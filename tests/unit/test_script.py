@@ -15,6 +15,7 @@ from minify.capture.child import Plan
 from minify.capture.explain import Event
 from minify.capture.script import Journal, Suspect, watch_script
 from minify.errors import MinifyError, NoFailure, Unstable
+from minify.verdict import Signature
 
 SIGNATURE = {"kind": "crash", "family": "exception", "name": "RuntimeError", "frame": "", "message": "no"}
 
