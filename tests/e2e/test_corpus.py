@@ -48,8 +48,9 @@ def test_a_failing_program_comes_down_to_its_hand_made_size(name: str, root: Pat
     ]
 
 
-def test_a_healthy_program_has_no_such_failure(root: Path, tmp_path: Path) -> None:
-    script = root / "corpus" / "healthy_bf16_autocast_mlp" / "model.py"
+@pytest.mark.parametrize("name", ["healthy_bf16_autocast_mlp", "healthy_bf16_argmax_ties"])
+def test_a_healthy_program_has_no_such_failure(name: str, root: Path, tmp_path: Path) -> None:
+    script = root / "corpus" / name / "model.py"
     command = [sys.executable, "-m", "minify", "accuracy", str(script), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
     assert done.returncode == 1, done.stderr
