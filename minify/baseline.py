@@ -11,14 +11,13 @@ from minify import store
 from minify.capture.script import Suspect
 from minify.case import Case, TensorMeta, tensor_inputs
 from minify.errors import InvalidCandidate, NoFailure, Unstable
-from minify.oracle.local import LocalOracle
+from minify.oracle.local import NOISE, LocalOracle
 from minify.passes.cut_ops import keep, op_names
 from minify.reduce.session import annotated
 from minify.verdict import Divergence, Observation, Outcome, Signature, accuracy_signature, classify, matches
 
 RUNS = 2
 MORE_RUNS = 8
-NOISE = 3
 LEAST_TIMEOUT = 60.0
 HALF = ("float16", "bfloat16")
 

@@ -7,7 +7,7 @@ the text that names them. `case` adds inputs and settings, and passes these name
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
 # Namespaces of ops that every torch has; those of others come with what a prelude runs.
@@ -57,10 +57,6 @@ class Subgraph:
 
     graph: Graph
     bare: bool = False
-
-    def __setstate__(self, state: Iterable[object]) -> None:
-        for name, value in zip(("graph", "bare"), (*state, False), strict=False):  # saved without `bare` once
-            object.__setattr__(self, name, value)
 
 
 Arg: TypeAlias = "None | bool | int | float | complex | str | Ref | Const | ListArg | DictArg | SliceArg | Subgraph | tuple[Arg, ...]"

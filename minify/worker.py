@@ -157,11 +157,8 @@ def _compiled(live: Replay, eager: Run) -> tuple[Run | None, tuple[Signature, st
         run = run_program(live, compiled, eager.flows)
         torch_internals.synchronise()
         return run, None
-    except (
-        MemoryError,
-        torch.OutOfMemoryError,
-    ):  # not all that `out_of_memory` knows: eager found the memory it wanted,
-        raise  # so that a size no CPU can allocate is more likely a miscompiled one
+    except (MemoryError, torch.OutOfMemoryError):
+        raise  # not all that `out_of_memory` knows: a size no CPU can allocate, and eager could, is more likely miscompiled
     except Exception as error:
         return None, (crash_signature(error), trace_text(error))
     finally:

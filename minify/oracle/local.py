@@ -27,9 +27,7 @@ from minify.oracle.surroundings import surroundings
 from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
 
 RETRIES = 2
-NOISE = (
-    3  # runs on shaken inputs, as many as the baseline has, so that a candidate cannot drift where the original may not
-)
+NOISE = 3  # runs on shaken inputs: of the original and of its candidates, which must not drift where that may not
 SURE = 0.02  # a candidate of a failure that shows sometimes is given up when this is the chance of having missed it
 PATIENT = 0.9  # of the limit that it ran into, counted by two clocks
 _BEFORE_COMPILE = {"load": "loading", "eager": "eager", "reference": "eager"}
@@ -212,9 +210,7 @@ class LocalOracle:
             self.cache_hits += 1
             return asked.known
         observation = self._answer(asked)
-        if (
-            observation.invalid and observation.retire_worker
-        ):  # eager met a context that an earlier candidate may have spoilt
+        if observation.invalid and observation.retire_worker:  # an earlier candidate may have spoilt the GPU's context
             asked.future = None
             observation = self._answer(asked)
         if not observation.worker_lost:

@@ -283,11 +283,3 @@ def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
 
 def test_a_case_is_told_apart_from_its_settings_default() -> None:
     assert Case(PLAIN.program, PLAIN.inputs).settings == Settings()
-
-
-def test_a_body_saved_before_bodies_could_be_bare_is_read_as_one_that_returns_a_tuple() -> None:
-    body = Subgraph(INNER, bare=True)
-    assert pickle.loads(pickle.dumps(body)) == body
-    old = Subgraph.__new__(Subgraph)
-    old.__setstate__([INNER])
-    assert old == Subgraph(INNER)
