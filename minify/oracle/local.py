@@ -75,9 +75,8 @@ class LocalOracle:
         self._workers = workers
         self._memory: dict[str, Observation] = {}
         command = [sys.executable, "-m", "minify.worker"]
-        environment = _environment()
-        self._surroundings = surroundings(environment)
-        self._pool = WorkerPool(command, workers, environment=environment)
+        self._surroundings = surroundings()
+        self._pool = WorkerPool(command, workers, environment=_environment())
 
     def __enter__(self) -> LocalOracle:
         return self

@@ -9,19 +9,20 @@ import contextlib
 import os
 import re
 import subprocess
-from collections.abc import Collection
 from importlib import metadata
 
+from minify import environment
+
 _PACKAGES = ("torch", "triton", "pytorch-triton", "pytorch-triton-rocm", "torch-minify")
-_SWITCH = re.compile(r"TORCHINDUCTOR_|TORCHDYNAMO_|TORCH_COMPILE|TRITON_")
-_PLACE = re.compile(r"_(DIR|HOME)$")  # where something is written, caches above all, decides nothing
+_OF_TRITON = re.compile(r"TRITON_(?!.*_(DIR|HOME)$)")  # where something is written, caches above all, decides nothing
 _GPU_NAMES = ("nvidia-smi", "--query-gpu=name", "--format=csv,noheader")
 
 
-def surroundings(ours: Collection[str] = ()) -> str:
+def surroundings() -> str:
     """A text that differs where a verdict of yesterday may no longer hold: after an upgrade, on another GPU, under other
-    environment variables of the compiler. `ours` are those that a worker gets from us whatever the user's say."""
-    switches = [f"{name}={value}" for name, value in sorted(os.environ.items()) if _decides(name) and name not in ours]
+    environment variables of the compiler."""
+    names = {*environment.deciding(), *filter(_OF_TRITON.match, os.environ)}
+    switches = [f"{name}={os.environ[name]}" for name in sorted(names)]
     return "\n".join([*_versions(), *_gpu_names(), *switches])
 
 
@@ -31,10 +32,6 @@ def _versions() -> list[str]:
         with contextlib.suppress(metadata.PackageNotFoundError):
             found.append(f"{name}={metadata.version(name)}")
     return found
-
-
-def _decides(name: str) -> bool:
-    return bool(_SWITCH.match(name)) and not _PLACE.search(name)
 
 
 def _gpu_names() -> list[str]:
