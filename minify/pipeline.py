@@ -30,10 +30,10 @@ from minify.errors import (
 from minify.localize import Localised, first_stage
 from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
-from minify.reduce import Reduction, Session, reduce
+from minify.reduce import Reduction, Session, find_alone, reduce
 from minify.report import Report, measure, versions, worst_rows
 from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
-from minify.verdict import Verdict
+from minify.verdict import Observation, Signature, Verdict
 
 SECONDS_PER_STEP = 300.0  # how long one compile or run of the user's own program may take before it counts as hanging
 
@@ -61,6 +61,18 @@ class Run:
     progress: Progress
 
 
+@dataclasses.dataclass(frozen=True)
+class Confirmed:
+    """A failure known to be real. `whole` is the region as captured; `first` and `session` are of it, or of the one op of it
+    that fails alone, which took `searched` queries to find."""
+
+    suspect: Suspect
+    whole: Case
+    first: Baseline
+    session: Session
+    searched: int = 0
+
+
 def run(
     request: Request, folder: RunFolder, stop: StopFlag, progress: Progress, suspects: tuple[Suspect, ...] = ()
 ) -> Report:
@@ -72,8 +84,9 @@ def run(
         clear_attempt(folder)
         this = Run(request, folder, oracle, stop, progress)
         oracle.warm_up()
-        suspect, first = _confirmed(this, suspects or _watched(this))
-        session, reduction = _reduced(this, first)
+        confirmed = _confirmed(this, suspects or _watched(this))
+        suspect, first, session = confirmed.suspect, confirmed.first, confirmed.session
+        reduction = _reduced(this, confirmed)
         final = _plain_values(this, session, reduction)
         located = _stage(this, final, first, reduction)
         checked = _verified(this, final, session, first, reduction, located)
@@ -83,7 +96,8 @@ def run(
         region=suspect.region,
         part=suspect.part,
         signature=first.signature,
-        original=measure(first.case),
+        original=measure(confirmed.whole),
+        search_queries=confirmed.searched + reduction.search_queries,
         stage=located.stage,
         rungs=tuple((rung.stage, rung.backend, rung.outcome) for rung in located.rungs),
         seconds=round(time.monotonic() - started, 1),
@@ -116,21 +130,61 @@ def _watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progre
     return watch_script(request.plan(folder.path), request.timeout or SECONDS_PER_STEP, stop, progress.step).suspects
 
 
-def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> tuple[Suspect, Baseline]:
-    """The first region whose failure a worker confirms, and what the confirmation showed."""
+def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> Confirmed:
+    """The first region whose failure workers confirm."""
     reasons: list[NoFailure | Unstable] = []
     for suspect in suspects:
-        this.progress.step(f"{suspect}: does it fail alone, in a fresh process?")
         case = cases.load(suspect.case)
         try:
-            first = baseline.confirm(case, suspect, this.oracle)
+            confirmed = _one_op_of(this, suspect, case) or _all_of(this, suspect, case)
         except (NoFailure, Unstable) as reason:
             reasons.append(reason)
             continue
         cases.save(case, this.folder.case_file)
         this.folder.save_request(dataclasses.replace(this.request, region=suspect.region, part=suspect.part))
-        return suspect, first
+        return confirmed
     raise _graver(reasons)
+
+
+def _all_of(this: Run, suspect: Suspect, case: Case) -> Confirmed:
+    """The whole region, confirmed. Raises NoFailure and Unstable."""
+    this.progress.step(f"{suspect}: does it fail alone, in a fresh process?")
+    first = baseline.confirm(case, suspect, this.oracle)
+    return Confirmed(suspect, case, first, _session(this, case, first.observation, first.signature))
+
+
+def _one_op_of(this: Run, suspect: Suspect, case: Case) -> Confirmed | None:
+    """The one op to blame, confirmed by itself, for a region whose result was seen to be wrong in the script: two compiles of
+    the whole less. None where no op fails alone, or not surely."""
+    if this.request.kind != "accuracy" or not suspect.certain or suspect.signature is None:
+        return None
+    this.progress.step(f"{suspect}: does one of its ops fail alone?")
+    before = this.oracle.queries
+    session = _session(this, case, Observation(""), suspect.signature)
+    if not find_alone(session):
+        return None
+    searched = this.oracle.queries - before
+    session.replace_best(this.oracle.materialise(session.best))
+    try:
+        first = baseline.confirm(session.best, suspect, this.oracle)
+    except (NoFailure, Unstable):
+        clear_attempt(this.folder)
+        return None
+    session.signature = first.signature
+    return Confirmed(suspect, case, first, session, searched)
+
+
+def _session(this: Run, case: Case, observation: Observation, signature: Signature) -> Session:
+    return Session(
+        case,
+        observation,
+        signature,
+        this.oracle,
+        this.folder.path,
+        save_base=lambda base: store.save_base(this.folder.store, base),
+        tell=this.progress.searching,
+        trace=this.oracle.trace,
+    )
 
 
 def _graver(reasons: list[NoFailure | Unstable]) -> NoFailure | Unstable:
@@ -138,25 +192,15 @@ def _graver(reasons: list[NoFailure | Unstable]) -> NoFailure | Unstable:
     return next((reason for reason in reasons if isinstance(reason, Unstable)), reasons[0])
 
 
-def _reduced(this: Run, first: Baseline) -> tuple[Session, Reduction]:
-    """The smallest case that fails as the confirmed one did; it stands without the values of any larger one."""
-    oracle = this.oracle
-    session = Session(
-        first.case,
-        first.observation,
-        first.signature,
-        oracle,
-        this.folder.path,
-        save_base=lambda base: store.save_base(this.folder.store, base),
-        tell=this.progress.searching,
-        trace=oracle.trace,
-    )
-    this.progress.step(f"reducing {cases.op_count(first.case.graph)} ops: {first.signature}")
-    reduction = reduce(session, PASSES, oracle.materialise)
+def _reduced(this: Run, confirmed: Confirmed) -> Reduction:
+    """Shrink the confirmed case as far as it goes; its session then holds what stands without the values of any larger one."""
+    session = confirmed.session
+    this.progress.step(f"reducing {cases.op_count(session.best.graph)} ops: {session.signature}")
+    reduction = reduce(session, PASSES, this.oracle.materialise)
     if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(session.best)):  # stopped early, then
         with this.stop.overruled():
-            session.replace_best(oracle.materialise(session.best))
-    return session, reduction
+            session.replace_best(this.oracle.materialise(session.best))
+    return reduction
 
 
 def _plain_values(this: Run, session: Session, reduction: Reduction) -> Case:
@@ -225,7 +269,6 @@ def _report(this: Run, final: Case, session: Session, reduction: Reduction) -> R
         calls=tuple(op.target for op in final.graph.ops),
         repro_lines=len(this.folder.repro.read_text().splitlines()),
         queries=this.oracle.queries,
-        search_queries=reduction.search_queries,
         cache_hits=this.oracle.cache_hits,
         slipped=sum(count.slipped for count in session.counts.values()),
         also_found=_kept_beside(this, session),

@@ -21,7 +21,7 @@ from minify.capture.child import Plan
 from minify.capture.explain import Event, explain, short
 from minify.errors import Stopped
 from minify.oracle.nest import Nest
-from minify.verdict import Signature
+from minify.verdict import Divergence, Signature, accuracy_signature
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +202,8 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
     for event in events:
         region = event.get("region", -1)
         if event["event"] == "diverged":
-            found[region, ""] = Suspect(region, Path(event["case"]), certain=True)
+            signature = accuracy_signature(tuple(Divergence(**row) for row in event["rows"]))
+            found[region, ""] = Suspect(region, Path(event["case"]), True, signature)
         elif event["event"] == "deferred":
             part = event.get("part", "")
             found.setdefault((region, part), Suspect(region, Path(event["case"]), certain=False, part=part))

@@ -6,11 +6,22 @@ from collections.abc import Sequence
 
 from minify.case import Case
 from minify.passes.cut_ops import keep, neighbours, op_names
-from minify.reduce.screen import chunks, suspects
-from minify.reduce.search import localise
+from minify.reduce.screen import chunks, suspects, unlike_first
+from minify.reduce.search import SUSPECTS_TRIED_ALONE, localise
 from minify.reduce.session import Session
 
 SCREEN_FROM = 4  # with fewer ops, asking for each by itself is as cheap
+
+
+def find_alone(session: Session) -> bool:
+    """Make the best case the one op that fails by itself, where the screen names one; whether it did. Asks nothing of the
+    whole program, and so never compiles it."""
+    case = session.best
+    names = op_names(case)
+    base = session.base_of_best()
+    hints = _screen(session, case, names, base)
+    alone = [frozenset([name]) for name in hints[:SUSPECTS_TRIED_ALONE]]
+    return bool(alone) and _Subsets(session, case, base, "all_used").first(alone) is not None
 
 
 def cut_down(session: Session) -> None:
@@ -54,7 +65,7 @@ class _Subsets:
 def _screen(session: Session, case: Case, names: Sequence[str], base: str) -> tuple[str, ...]:
     if len(names) < SCREEN_FROM:
         return ()
-    for part in chunks(case, names, base):
+    for part in (part for some in unlike_first(case, names) for part in chunks(case, some, base)):
         verdict = session.glimpse("screen", part)
         if verdict is not None and verdict.observation.divergences:
             found = suspects(verdict.observation.divergences, session.signature, names)

@@ -7,9 +7,24 @@ search confirms it with a query of its own.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
-from minify.case import Arg, Case, Graph, Input, Op, Program, Ref, ScalarInput, item_bytes, numel, rewrite_op
+from minify.case import (
+    Arg,
+    Case,
+    Const,
+    Graph,
+    Input,
+    Op,
+    Program,
+    Ref,
+    ScalarInput,
+    TensorMeta,
+    canonical,
+    item_bytes,
+    numel,
+    rewrite_op,
+)
 from minify.errors import InvalidCandidate
 from minify.passes.cut_ops import keep
 from minify.passes.effects import written
@@ -39,6 +54,29 @@ def chunks(case: Case, names: Iterable[str], base: str) -> Iterator[Case]:
         taken |= fresh
     if parts:
         yield _joined(case, parts, taken)
+
+
+def unlike_first(case: Case, names: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The first of each kind of call, and the rest of `names`: calls of one kind have one target, the same literals, and
+    operands of the same layout. A model repeats its blocks, and a compiler that gets a kind of call wrong mostly does so each
+    time; so the few of the first part are worth a compile of their own, a fraction of that of all."""
+    metas: dict[str, object] = {item.name: item.meta if isinstance(item, Input) else item for item in case.inputs}
+    metas |= {op.name: op.meta for op in case.graph.ops}
+    ops = {op.name: op for op in case.graph.ops}
+
+    def kind(arg: Arg) -> Arg:
+        return Const(canonical(_layout(metas[arg.name]))) if isinstance(arg, Ref) else arg
+
+    first: dict[str, str] = {}
+    for name in names:
+        first.setdefault(canonical(dataclasses.replace(rewrite_op(ops[name], kind), name="")), name)
+    rest = tuple(name for name in names if name not in set(first.values()))
+    return (tuple(first.values()), rest) if len(rest) > len(first) else (tuple(names), ())
+
+
+def _layout(meta: object) -> object:
+    """`meta` without which memory it is."""
+    return dataclasses.replace(meta, storage=0, storage_size=0) if isinstance(meta, TensorMeta) else meta
 
 
 def suspects(divergences: Iterable[Divergence], signature: Signature, names: Iterable[str]) -> tuple[str, ...]:

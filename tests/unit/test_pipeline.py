@@ -6,10 +6,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from minify.pipeline import _folder_within, _kept_beside
+import pytest
+
+from minify import pipeline
+from minify.baseline import Baseline
+from minify.capture.script import Suspect
+from minify.case import Case, Ref
+from minify.errors import NoFailure
+from minify.pipeline import _folder_within, _kept_beside, _one_op_of
 from minify.runs import Request, RunFolder
-from minify.verdict import Signature
+from minify.verdict import Divergence, Observation, Signature
 from tests.cases import chain
+from tests.fake_oracle import FakeOracle
+from tests.reducing import line, recorded
 
 ABS, EXP = chain("x", ("torch.abs",)), chain("x", ("torch.exp",))
 
@@ -40,3 +49,68 @@ def test_a_folder_within_shares_the_store_wherever_both_are_moved(tmp_path: Path
     (moved / "store" / "value").touch()
     assert (moved / inner.path.name / "store" / "value").exists()
     assert _folder_within(RunFolder(moved), "region-1").path == moved / "region-1"
+
+
+# --- the op that fails alone, before the whole region is asked -----------------------------------------------------------
+
+WRONG = Signature("accuracy", "value", "value")
+
+
+class Answering(FakeOracle):
+    """A fake that workers stand behind: it traces and records nothing."""
+
+    def trace(self, case: Case) -> Observation:
+        return Observation("reference")
+
+    def materialise(self, case: Case) -> Case:
+        return recorded(case)
+
+
+def one_op_of(
+    folder: Path, culprit: str, monkeypatch: pytest.MonkeyPatch, confirm: Any, **how: Any
+) -> tuple[Any, Answering]:
+    def answer(case: Case) -> bool | Observation:
+        blamed = [out.name for out in case.graph.outputs if isinstance(out, Ref) and out.name.startswith(culprit)]
+        rows = tuple(Divergence(f"output:{name}", "value", excess=9.0) for name in blamed)
+        return Observation("compare", divergences=rows)
+
+    oracle = Answering(answer)
+    monkeypatch.setattr(pipeline.baseline, "confirm", confirm)
+    progress = SimpleNamespace(step=lambda text: None, searching=lambda session: None)
+    request = Request(how.pop("kind", "accuracy"), "model.py")
+    this = cast(Any, SimpleNamespace(request=request, folder=RunFolder(folder), oracle=oracle, progress=progress))
+    facts: dict[str, Any] = {"certain": True, "signature": WRONG, **how}
+    return _one_op_of(this, Suspect(0, folder / "0.case", **facts), line(*["torch.neg"] * 8, "torch.relu")), oracle
+
+
+def agree(case: Case, suspect: Suspect, oracle: object) -> Baseline:
+    return Baseline(case, Observation("compare"), WRONG, 2, 2)
+
+
+def disagree(case: Case, suspect: Suspect, oracle: object) -> Baseline:
+    raise NoFailure("drift")
+
+
+def test_one_op_that_fails_alone_is_confirmed_in_place_of_its_region(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, oracle = one_op_of(tmp_path, "n8", monkeypatch, agree)
+    assert [call.name for call in found.first.case.graph.ops] == ["n8"]
+    assert (len(found.whole.graph.ops), found.searched, oracle.queries) == (9, 2, 2)
+    assert found.session.best == found.first.case
+
+
+def test_an_op_whose_failure_is_not_confirmed_leaves_the_region_to_be_asked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, _ = one_op_of(tmp_path, "n8", monkeypatch, disagree)
+    assert found is None
+    assert not (tmp_path / "journal.jsonl").exists() and not (tmp_path / "accepted").exists()
+
+
+@pytest.mark.parametrize("how", [{"certain": False}, {"signature": None}, {"kind": "crash"}])
+def test_only_a_region_whose_wrong_result_was_seen_is_asked_op_by_op(
+    how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, oracle = one_op_of(tmp_path, "n8", monkeypatch, agree, **how)
+    assert found is None and oracle.queries == 0

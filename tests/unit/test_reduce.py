@@ -15,8 +15,8 @@ from minify.case import Case, Derived, Ref, Settings, tensor_inputs
 from minify.errors import InvalidCandidate, PassBug
 from minify.passes import PASSES, Pass
 from minify.passes.cut_ops import keep
-from minify.reduce import Session, _Sites
-from minify.reduce.screen import chunks, suspects
+from minify.reduce import Session, _Sites, find_alone
+from minify.reduce.screen import chunks, suspects, unlike_first
 from minify.reduce.search import sweep_sites
 from minify.verdict import Divergence, Observation, Outcome, Signature
 from tests.cases import build, op, tensor
@@ -97,11 +97,15 @@ def blaming(names: tuple[str, ...], rule: Callable[[Case], bool]) -> Callable[[C
     return answer
 
 
+def fresh_session(case: Case, oracle: FakeOracle, folder: Path) -> Session:
+    return Session(case, Observation("done"), WRONG_VALUE, oracle, folder, save_base=lambda base: None)
+
+
 def test_a_screen_that_names_the_culprit_saves_nearly_all_questions(tmp_path: Path) -> None:
     name = f"n{CULPRIT}"
     run = run_reduction(line(*["torch.neg"] * 500), blaming((name,), needs(name)), tmp_path)
     assert [call.name for call in run.reduction.case.graph.ops] == [name]
-    assert run.reduction.search_queries <= 3
+    assert run.reduction.search_queries <= 4  # the first of its kind, all others in two parts, the op alone
 
 
 def test_a_screen_that_names_the_wrong_op_costs_little_and_spoils_nothing(tmp_path: Path) -> None:
@@ -117,8 +121,46 @@ def test_a_screen_goes_on_to_the_next_part_until_one_names_an_op(
 ) -> None:
     monkeypatch.setattr("minify.reduce.screen.MOST_OPS", 10)
     run = run_reduction(line(*["torch.neg"] * 40), blaming(("n25",), needs("n25")), tmp_path)
-    assert [is_screen(case) for case in run.oracle.asked[:4]] == [True, True, True, False]
+    assert [is_screen(case) for case in run.oracle.asked[:5]] == [True, True, True, True, False]
     assert [call.name for call in run.reduction.case.graph.ops] == ["n25"]
+
+
+def test_one_call_of_each_kind_is_screened_before_the_calls_that_repeat_them(tmp_path: Path) -> None:
+    case = line(*["torch.neg", "torch.exp"] * 20, "torch.relu")
+    run = run_reduction(case, blaming(("n40",), needs("n40")), tmp_path)
+    screens = [asked for asked in run.oracle.asked if is_screen(asked)]
+    assert [[call.target for call in screen.graph.ops] for screen in screens] == [
+        ["torch.neg", "torch.exp", "torch.relu"]
+    ]
+
+
+def test_calls_are_of_one_kind_only_where_target_literals_and_layouts_are_the_same() -> None:
+    flat, turned = tensor((4, 8)), dataclasses.replace(tensor((4, 8)), stride=(1, 4))
+    calls = [
+        op("a", "torch.sum", Ref("x"), 0, meta=flat),
+        op("b", "torch.sum", Ref("a"), 0, meta=turned),
+        op("c", "torch.sum", Ref("b"), 0, meta=flat),
+        op("d", "torch.sum", Ref("a"), 1, meta=flat),
+        *(op(f"e{number}", "torch.sum", Ref("a"), 0, meta=flat) for number in range(5)),
+    ]
+    case = build(["x"], calls, ["d"])
+    first, rest = unlike_first(case, [call.name for call in calls])
+    assert (first, rest) == (("a", "c", "d"), ("b", "e0", "e1", "e2", "e3", "e4"))
+
+
+def test_the_op_that_fails_alone_is_found_without_asking_the_whole_program(tmp_path: Path) -> None:
+    oracle = FakeOracle(blaming(("n60",), needs("n60")))
+    session = fresh_session(line(*["torch.neg"] * 60, "torch.relu"), oracle, tmp_path)
+    assert find_alone(session)
+    assert [call.name for call in session.best.graph.ops] == ["n60"]
+    assert len(oracle.asked) == 2 and all(len(asked.graph.ops) < 61 for asked in oracle.asked)
+
+
+def test_no_op_is_found_where_the_one_that_a_screen_names_passes_alone(tmp_path: Path) -> None:
+    case = line(*["torch.neg"] * 60)
+    session = fresh_session(case, FakeOracle(blaming(("n10",), needs("n10", "n40"))), tmp_path)
+    assert not find_alone(session)
+    assert session.best.graph.ops == case.graph.ops
 
 
 def test_a_crash_is_searched_without_a_screen(tmp_path: Path) -> None:
