@@ -28,7 +28,7 @@ class CumulativePool(nn.Module):
         gate = torch.sigmoid(self.gate(x))
         kept = gate * x
         total = kept.cumsum(dim=1)
-        count = torch.arange(1, x.shape[1] + 1).view(1, -1, 1)
+        count = torch.arange(1, x.shape[1] + 1, device=x.device).view(1, -1, 1)
         mean = total / count
         y = F.layer_norm(mean, (8,))
         return F.gelu(self.out(y)) + x
