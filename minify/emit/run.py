@@ -41,7 +41,14 @@ def run(case: Case, observation: Observation, probe: Probe | None) -> str:
         lines.append(f"gradients = {gradients}")
     if probe:
         lines.append(f"return {result}")
+    elif _on_cuda(case, observation):
+        lines.append("torch.cuda.synchronize()")  # what a kernel does wrong is raised here, if at all
     return _function(lines, contexts(case.settings))
+
+
+def _on_cuda(case: Case, observation: Observation) -> bool:
+    known = metas(case, observation).values()
+    return any(isinstance(meta, TensorMeta) and meta.device.startswith("cuda") for meta in known)
 
 
 def _function(lines: list[str], entered: list[str]) -> str:

@@ -259,6 +259,15 @@ def test_a_signal_and_a_hang_are_left_to_happen() -> None:
         faulthandler.cancel_dump_traceback_later()
 
 
+def test_a_crash_on_a_gpu_is_waited_for_since_a_kernel_fails_after_its_launch() -> None:
+    signature = Signature("crash", "exception", "AcceleratorError")
+    seen = Observation("run", crash=signature)
+    square = dataclasses.replace(SQUARE, meta=dataclasses.replace(SQUARE.meta, device="cuda:0"))
+    waits = "    torch.cuda.synchronize()\n"
+    assert waits in emit(healthy(two_ops(square)), seen, signature, Facts())
+    assert waits not in emit(healthy(two_ops(SQUARE)), seen, signature, Facts())
+
+
 # --- settings and surroundings ----------------------------------------------------------------------------------------------
 
 WRONG = Observation("done", divergences=(Divergence("output:b", "value", total=9, expected="1", observed="2"),))
