@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import concurrent.futures
+import contextlib
 import itertools
 import os
 import pickle
@@ -23,6 +24,7 @@ __all__ = ["Reply", "WorkerPool"]
 
 START_SECONDS = 300.0
 RECYCLE_RSS_BYTES = 6 << 30
+_NOT_THE_REQUESTS = ("SIGKILL", "SIGTERM", "cancelled", "cannot start")  # ends that one more worker would not mend
 
 
 class WorkerPool:
@@ -32,7 +34,7 @@ class WorkerPool:
     reach it), with `environment` on top of ours, MINIFY_SCRATCH and the compiler caches in a folder of its own. One is
     started when a request finds none warm, and has `start_timeout` seconds for that. It is killed, with all it
     started, after a death, a timeout, an answer whose `retire_worker` is true, or one that leaves it larger than
-    `recycle_rss_bytes`."""
+    `recycle_rss_bytes`. Once workers are seen to end by what they are asked, up to `size` more stand by."""
 
     def __init__(
         self,
@@ -54,6 +56,7 @@ class WorkerPool:
         self._turn = threading.Condition()
         self._queue: deque[_Job] = deque()
         self._warm: list[WorkerProcess] = []
+        self._spent = 0
         self._closed = False
         self._numbers = itertools.count(1)
         sweep_stale_folders()
@@ -135,9 +138,13 @@ class WorkerPool:
             return Reply(None, "", "cannot start", str(error), 0.0)
         keep = False
         try:
+            self._stand_by()
             reply = worker.ask(job.request, job.timeout)
-            retire = bool(reply.died) or getattr(reply.value, "retire_worker", False)
-            keep = not retire and worker.rss_bytes() <= self._recycle_rss_bytes
+            spent = bool(reply.died) or getattr(reply.value, "retire_worker", False)
+            if spent and reply.died not in _NOT_THE_REQUESTS:
+                with self._turn:
+                    self._spent += 1
+            keep = not spent and worker.rss_bytes() <= self._recycle_rss_bytes
         finally:
             if keep:
                 with self._turn:
@@ -152,13 +159,21 @@ class WorkerPool:
             with self._turn:
                 worker = self._warm.pop() if self._warm else None
             if worker is None:
-                folder = self._nest.root / str(next(self._numbers))
-                return WorkerProcess(
-                    self._command, self._environment, folder, self._start_timeout, lambda: self._closed
-                )
+                return self._start()
             if worker.alive():
                 return worker
             worker.kill()
+
+    def _stand_by(self) -> None:
+        """Start the worker that will be wanted if the one just taken goes the way of those before: to start takes seconds, on
+        a GPU more than many a crash or hang, and can as well go on meanwhile."""
+        with self._turn, contextlib.suppress(OSError):
+            if len(self._warm) < min(self._spent, self.size) and not self._closed:
+                self._warm.insert(0, self._start())
+
+    def _start(self) -> WorkerProcess:
+        folder = self._nest.root / str(next(self._numbers))
+        return WorkerProcess(self._command, self._environment, folder, self._start_timeout, lambda: self._closed)
 
 
 class _Job:

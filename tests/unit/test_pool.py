@@ -210,6 +210,36 @@ def test_a_worker_killed_in_the_middle_is_reported_with_its_phase(open_pool: Ope
     assert ask(pool, "echo", 1) == 1
 
 
+def workers_of(temporary: Path) -> int:
+    (nest,) = temporary.iterdir()
+    return sum(path.is_dir() for path in nest.iterdir())
+
+
+def test_once_a_worker_died_of_a_request_the_next_one_stands_by(
+    open_pool: Open, tmp_path: Path, temporary: Path
+) -> None:
+    pool = open_pool()
+    first = pool.submit(("wait_for", str(tmp_path / "a")), 60)
+    assert eventually(lambda: workers_of(temporary) == 1)
+    (tmp_path / "a").touch()
+    first.result()
+    assert pool.submit(("exit", 3), 60).result().died == "exit 3"
+    second = pool.submit(("wait_for", str(tmp_path / "b")), 60)
+    assert eventually(lambda: workers_of(temporary) == 2)
+    (tmp_path / "b").touch()
+    assert second.result().value == ask(pool, "pid")
+    assert workers_of(temporary) == 2
+
+
+def test_no_worker_stands_by_where_the_system_killed_one(open_pool: Open, tmp_path: Path, temporary: Path) -> None:
+    pool = open_pool()
+    running = pool.submit(("hang", str(tmp_path / "pid")), 60)
+    os.kill(noted(tmp_path / "pid")[0], signal.SIGKILL)
+    assert running.result().died == "SIGKILL"
+    ask(pool, "pid")
+    assert workers_of(temporary) == 1
+
+
 def test_a_segfault_is_reported_with_what_the_worker_last_printed(open_pool: Open) -> None:
     pool = open_pool()
     assert ask(pool, "echo", 1) == 1
