@@ -72,6 +72,7 @@ __all__ = [
     "bodies",
     "canonical",
     "contiguous_stride",
+    "dense_stride",
     "digest",
     "element_count",
     "free_ops",
@@ -240,6 +241,15 @@ def contiguous_stride(shape: tuple[int, ...]) -> tuple[int, ...]:
     return tuple(reversed(stride))
 
 
+def dense_stride(meta: TensorMeta) -> tuple[int, ...]:
+    """The strides of `meta` without gaps or overlaps, its dims in the order of memory they have."""
+    stride, step = list(meta.stride), 1
+    for dim in sorted(range(len(meta.shape)), key=lambda dim: (meta.stride[dim], meta.shape[dim] != 1, -dim)):
+        stride[dim] = step
+        step *= max(meta.shape[dim], 1)
+    return tuple(stride)
+
+
 def is_contiguous(meta: TensorMeta) -> bool:
     """Whether `meta` has exactly the strides of a fresh row-major tensor at the start of its storage."""
     return meta.stride == contiguous_stride(meta.shape) and meta.offset == 0
@@ -281,7 +291,7 @@ def size(case: Case) -> tuple[int, ...]:
         sum(DTYPE_RANK.get(item.meta.dtype, 9) for item in tensors),
         shared
         + sum(
-            (not is_contiguous(item.meta)) + item.meta.requires_grad + len(item.meta.flags) + len(item.dynamic_dims)
+            layout_rank(item.meta) + item.meta.requires_grad + len(item.meta.flags) + len(item.dynamic_dims)
             for item in tensors
         ),
         sum(VALUE_RANK.get(item.value.kind, 9) if isinstance(item.value, Recipe) else 10 for item in tensors),
@@ -289,6 +299,12 @@ def size(case: Case) -> tuple[int, ...]:
         literal_size(case.graph),
         len(case.program.prelude),
     )
+
+
+def layout_rank(meta: TensorMeta) -> int:
+    """How many facts set `meta` apart from a fresh row-major tensor: an offset, gaps or overlaps, another order of dims."""
+    row_major = meta.stride == contiguous_stride(meta.shape)
+    return (meta.offset != 0) + (not row_major and meta.stride != dense_stride(meta)) + (not row_major)
 
 
 def literal_size(graph: Graph) -> int:

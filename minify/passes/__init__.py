@@ -14,6 +14,7 @@ from minify.passes.idiomatic_calls import IDIOMATIC_CALLS
 from minify.passes.inline_bodies import INLINE_BODIES
 from minify.passes.prune_prelude import PRUNE_PRELUDE
 from minify.passes.shrink_dims import SHRINK_DIMS
+from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.simplify_values import SIMPLIFY_VALUES
 
@@ -26,6 +27,7 @@ PASSES: tuple[Pass, ...] = (
     PRUNE_PRELUDE,
     SIMPLIFY_SETTINGS,
     SHRINK_DIMS,
+    SIMPLIFY_LAYOUTS,
     SIMPLIFY_VALUES,
     IDIOMATIC_CALLS,
 )
