@@ -12,7 +12,6 @@ import functools
 import importlib
 import math
 import operator
-import os
 import re
 import types
 import warnings
@@ -201,21 +200,11 @@ def synchronise() -> None:
 def warm_up() -> None:
     """Import what the first compile would import, so that its time is not counted as the compile's."""
     importlib.import_module("torch._inductor.compile_fx")
-    _probe_vector_instructions()
-
-
-def _probe_vector_instructions() -> None:
-    """Let Inductor find out once which vector instructions compile and run here. The probe is a C++ build of many
-    seconds that has nothing to do with any program, so it lives in the user's own cache folder and not in a worker's."""
-    private = os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
     try:
-        importlib.import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
+        with environment.probing():
+            importlib.import_module("torch._inductor.cpu_vec_isa").pick_vec_isa()
     except Exception as error:  # noqa: BLE001 - no compiler, say: the first real compile will report it better
         warnings.warn(f"no vector instructions: {error}", stacklevel=2)
-    finally:
-        os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)
-        if private is not None:
-            os.environ["TORCHINDUCTOR_CACHE_DIR"] = private
 
 
 def backend(name: str) -> GraphCompiler:

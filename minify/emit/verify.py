@@ -1,4 +1,4 @@
-"""A repro confirmed as a stranger would run it: a fresh process, an empty folder, empty caches, no `minify`.
+"""A repro confirmed as a stranger would run it: a fresh process, an empty folder, no code compiled before, no `minify`.
 
 Owns those processes and folders: none outlives a call. Knows nothing of cases; takes a file and reads exit codes.
 """
@@ -18,6 +18,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from minify import environment
 from minify.emit.header import DATA_FILE
 from minify.errors import CHECK_BAD, CHECK_CANNOT_TELL, CHECK_GOOD
 from minify.oracle.nest import Nest
@@ -123,6 +124,7 @@ def run_alone(path: Path, timeout: float, should_stop: Callable[[], bool]) -> tu
     with Nest() as nest:
         folder, caches, log = nest.root / "alone", nest.root / "caches", nest.root / "log"
         folder.mkdir()
+        _keep_probes(caches / "inductor")
         shutil.copyfile(path, folder / "repro.py")
         if _data_beside(path).exists():
             shutil.copyfile(_data_beside(path), folder / DATA_FILE)
@@ -142,6 +144,13 @@ def run_alone(path: Path, timeout: float, should_stop: Callable[[], bool]) -> tu
             finally:
                 _kill(process)
         return code, _tail(log)
+
+
+def _keep_probes(cache: Path) -> None:
+    """Spare the run Inductor's trial of the vector instructions, the greater part of its time, where workers went through it."""
+    if (probes := environment.probed()) is not None:
+        with contextlib.suppress(OSError):
+            shutil.copytree(probes, cache)
 
 
 def _data_beside(path: Path) -> Path:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from minify import replay, store, worker
+from minify import environment, replay, store, worker
 from minify.case import (
     Case,
     Const,
@@ -587,6 +587,7 @@ def test_a_run_has_an_empty_folder_and_empty_caches_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
+    monkeypatch.setattr(environment, "probed", lambda: None)
     script(tmp_path, "").with_name("beside.txt").touch()
     asked = """
 import os, sys
@@ -600,6 +601,16 @@ print(os.getcwd())
     *told, folder = seen.output.splitlines()
     assert told == ["['repro.py'] False ['repro.py']", "False", "False"]
     assert not Path(folder).parent.exists()
+
+
+def test_a_run_is_spared_what_workers_found_out_about_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "probes" / "ab").mkdir(parents=True)
+    (tmp_path / "probes" / "ab" / "trial.so").touch()
+    monkeypatch.setattr(environment, "probed", lambda: tmp_path / "probes")
+    asked = "import os; print(os.listdir(os.path.join(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab')))"
+    assert verify(script(tmp_path, asked), CRASH, runs=1).output == "['trial.so']\n"
 
 
 @pytest.mark.parametrize(
