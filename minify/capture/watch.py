@@ -78,6 +78,10 @@ class Watcher:
             if self._busy:
                 return compiler(module, example_inputs, **kwargs)  # type: ignore[no-any-return]
             region = self._enter_region(module, how)
+            if _builds_cpp(how, example_inputs):
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    torch_internals.warm_up()  # the workers are at it as well: done once for all
             if self.watch.kind == "crash":
                 self._save(region, example_inputs, "compiling")
             else:
@@ -300,6 +304,11 @@ class Watcher:
         path = self.watch.folder / "regions" / f"{region.number}{part}.case"
         cases.save(case, path)
         return path
+
+
+def _builds_cpp(how: dict[str, Any], example_inputs: Sequence[Any]) -> bool:
+    on_cpu = any(isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in example_inputs)
+    return on_cpu and how.get("backend") in (None, "inductor")
 
 
 def _is_loaded_from(folder: Path, name: str) -> bool:
