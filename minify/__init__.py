@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from minify.case import Case
 from minify.errors import MinifyError, NoFailure, PassBug, Unstable, UsageError, WorkerBug
+from minify.tolerance import Tolerance
 from minify.verdict import Outcome, Signature, Verdict
 
 if TYPE_CHECKING:
     from minify.api import minify
-    from minify.compare import Tolerance
     from minify.report import Report
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "WorkerBug",
     "minify",
 ]
-_LAZY = {"Tolerance": "minify.compare", "Report": "minify.report", "minify": "minify.api"}
+_LAZY = {"Report": "minify.report", "minify": "minify.api"}
 
 
 def __getattr__(name: str) -> Any:

@@ -13,34 +13,12 @@ from typing import Any
 import torch
 
 from minify import torch_internals
+from minify.tolerance import Tolerance
 from minify.verdict import Divergence
 
-# (rtol, atol): half types as in the mission's sources; fp32 rtol from there, atol as torch.testing.assert_close has it.
-_DEFAULTS = {
-    torch.float16: (1e-2, 1e-3),
-    torch.bfloat16: (1e-2, 1e-3),
-    torch.complex32: (1e-2, 1e-3),
-    torch.float32: (1e-5, 1e-5),
-    torch.complex64: (1e-5, 1e-5),
-    torch.float64: (1e-7, 1e-7),
-    torch.complex128: (1e-7, 1e-7),
-}
 # Eager's error has to be exceeded by this much. Healthy programs were seen at 0.55-1.02 x eager's (5 seeds, RMSE);
 # the margin covers the maximum, which scatters more than the mean.
 EAGER_FACTOR = 4.0
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Tolerance:
-    """Bounds of `|out - ref| <= atol + rtol * |ref|`; None takes the default of the output's dtype."""
-
-    rtol: float | None = None
-    atol: float | None = None
-
-    def of(self, dtype: torch.dtype) -> tuple[float, float]:
-        """(rtol, atol) for one output."""
-        rtol, atol = _DEFAULTS.get(dtype, (1e-2, 1e-2))
-        return (rtol if self.rtol is None else self.rtol, atol if self.atol is None else self.atol)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -162,7 +140,7 @@ def _same_kind(other: Any, eager: torch.Tensor) -> bool:
 
 def _limit(true: torch.Tensor, eager: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
     """The error each element may have. The parts of a complex number share its modulus, as they share its rounding."""
-    rtol, atol = tolerance.of(eager.dtype)
+    rtol, atol = tolerance.of(str(eager.dtype).removeprefix("torch."))
     size = true.abs()
     if eager.is_complex():
         modulus = size.norm(dim=-1, keepdim=True).expand_as(size)

@@ -15,7 +15,6 @@ from minify import case as cases
 from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case, Derived
-from minify.compare import Tolerance
 from minify.emit import Facts, Verification, emit, inline_values, verify, write_data
 from minify.errors import (
     EXIT_NO_FAILURE,
@@ -33,6 +32,7 @@ from minify.passes import PASSES
 from minify.reduce import Reduction, Session, find_alone, reduce
 from minify.report import Report, measure, versions, worst_rows
 from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
+from minify.tolerance import Tolerance
 from minify.verdict import Observation, Signature, Verdict
 
 SECONDS_PER_STEP = 300.0  # how long one compile or run of the user's own program may take before it counts as hanging

@@ -306,6 +306,7 @@ def applied(live: Replay) -> Iterator[None]:
         yield
 
 
+# As statements of a repro: `emit.compiling.SWITCHES`.
 _SWITCHES: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
     "default_dtype": (torch.get_default_dtype, torch.set_default_dtype),
     "deterministic": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
@@ -320,12 +321,6 @@ _SWITCH_DEFAULTS: dict[str, Any] = {
     "deterministic": False,
     "matmul_precision": "highest",
     "cudnn_allow_tf32": True,
-}
-SWITCH_STATEMENTS = {
-    "default_dtype": "torch.set_default_dtype({})",
-    "deterministic": "torch.use_deterministic_algorithms({})",
-    "matmul_precision": "torch.set_float32_matmul_precision({})",
-    "cudnn_allow_tf32": "torch.backends.cudnn.allow_tf32 = {}",
 }
 
 

@@ -15,6 +15,7 @@ import torch
 from minify import compare, interpret, store, torch_internals
 from minify.case import Case, Input
 from minify.replay import Replay, seeded
+from minify.tolerance import Tolerance
 from minify.verdict import Divergence
 
 
@@ -154,7 +155,7 @@ def compare_runs(
     compiled: Run,
     eager: Run,
     reference: Run | None,
-    tolerance: compare.Tolerance,
+    tolerance: Tolerance,
     trials: Sequence[Run | None] = (),
 ) -> tuple[tuple[Divergence, ...], tuple[Divergence, ...]]:
     """(wrong, drift) over outputs, gradients, inputs after the run, and which results share memory. `trials` are runs of

@@ -20,10 +20,11 @@ from typing import Any
 
 import torch
 
-from minify import channel, compare, torch_internals
+from minify import channel, torch_internals
 from minify.crashes import crash_signature, first_line, trace_text
 from minify.reference import lockstep, reference_run
 from minify.replay import Replay, applied, materialised, replay, switches_kept
+from minify.tolerance import Tolerance
 from minify.trial import Run, compare_runs, out_of_memory, run_program, shaken, undisturbed
 from minify.verdict import Observation, Question, Signature, WorkerError
 
@@ -122,7 +123,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         if question.check != "accuracy" or compiled is None:
             return facts
         enter("compare")
-        tolerance = compare.Tolerance(question.rtol, question.atol)
+        tolerance = Tolerance(question.rtol, question.atol)
         wrong, drift = compare_runs(case, compiled, eager, truth, tolerance)
         if wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
             enter("reference")

@@ -56,10 +56,11 @@ def main() -> None:
 def _run(plan: Plan, module: types.ModuleType) -> None:
     import torch
 
-    from minify import compare, torch_internals
+    from minify import torch_internals
     from minify.capture.watch import Watch, Watcher
+    from minify.tolerance import Tolerance
 
-    tolerance = compare.Tolerance(plan.rtol, plan.atol)
+    tolerance = Tolerance(plan.rtol, plan.atol)
     watch = Watch(
         plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call, plan.level
     )

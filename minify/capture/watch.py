@@ -19,12 +19,13 @@ from typing import Any
 import torch
 
 from minify import case as cases
-from minify import compare, crashes, interpret, reference, torch_internals, trial
+from minify import crashes, interpret, reference, torch_internals, trial
 from minify.capture import prelude as preludes
 from minify.capture import snapshot
 from minify.capture.aten import aten_snapshots, kept
 from minify.capture.convert import Converted, Unrepresentable, convert
 from minify.case import Const
+from minify.tolerance import Tolerance
 
 CHECKED_CALLS = 16
 
@@ -50,7 +51,7 @@ class Watch:
 
     kind: str
     folder: Path
-    tolerance: compare.Tolerance = compare.Tolerance()
+    tolerance: Tolerance = Tolerance()
     reference: str = "auto"
     only: int | None = None
     every: bool = False
@@ -356,7 +357,7 @@ def _compare_gradients(
     compiled: Callable[..., Any],
     args: Sequence[Any],
     pair: reference.Pair,
-    tolerance: compare.Tolerance,
+    tolerance: Tolerance,
 ) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
     """Run the compiled region once more on copies of its inputs, with a backward of our own."""
     values = taken.values()

@@ -7,12 +7,17 @@ from __future__ import annotations
 
 import dataclasses
 
-from minify import render, torch_internals
+from minify import render
 from minify.case import Arg, Case, DictArg, Settings
-from minify.replay import SWITCH_STATEMENTS
 
 _INDUCTOR = "torch._inductor.config"
 _WITHOUT_RANDOM_KERNELS = ("eager", "aot_eager")
+SWITCHES = {
+    "default_dtype": "torch.set_default_dtype({})",
+    "deterministic": "torch.use_deterministic_algorithms({})",
+    "matmul_precision": "torch.set_float32_matmul_precision({})",
+    "cudnn_allow_tf32": "torch.backends.cudnn.allow_tf32 = {}",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,15 +43,18 @@ def compiling(case: Case, *, random: bool) -> Compiling:
         else:
             assigned.append((module, f"{module}.{key} = {render.text_of(value)}"))
     options.update(settings.options)
-    switches = [SWITCH_STATEMENTS[name].format(render.text_of(value)) for name, value in settings.switches]
+    switches = [SWITCHES[name].format(render.text_of(value)) for name, value in settings.switches]
     imports = tuple(dict.fromkeys(f"import {module}" for module, _ in assigned))
     return Compiling(_call(settings, options), imports, (*(text for _, text in assigned), *switches))
 
 
 def _is_option(settings: Settings, module: str, key: str) -> bool:
     """Whether `torch.compile(options=...)` takes the config: it does for Inductor, where no mode is given."""
-    inductor = settings.backend == "inductor" and settings.mode is None and module == _INDUCTOR
-    return inductor and key in torch_internals.inductor_option_names()
+    if settings.backend != "inductor" or settings.mode is not None or module != _INDUCTOR:
+        return False
+    from minify import torch_internals  # most cases have no config, and their runs no torch in this process
+
+    return key in torch_internals.inductor_option_names()
 
 
 def _call(settings: Settings, options: dict[str, Arg]) -> str:

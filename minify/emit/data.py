@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from minify import inputs as input_text
 from minify import render
 from minify.case import Case, write_whole
 from minify.emit.header import DATA_FILE
-from minify.replay import replay
+
+if TYPE_CHECKING:  # most repros need no data, and their runs no torch in this process
+    import torch
 
 
 def read_inputs(case: Case) -> list[str]:
@@ -25,6 +26,8 @@ def data_of(case: Case, root: Path) -> dict[str, torch.Tensor]:
     names = read_inputs(case)
     if not names:
         return {}
+    from minify.replay import replay
+
     live = replay(case, root)
     return {name: live.scope["recorded"][name] for name in names}
 
@@ -36,6 +39,8 @@ def write_data(case: Case, root: Path, repro: Path) -> None:
     if not values:
         path.unlink(missing_ok=True)
         return
+    import torch
+
     content = io.BytesIO()
     torch.save(values, content)
     write_whole(path, content.getvalue())

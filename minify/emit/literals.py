@@ -8,14 +8,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from pathlib import Path
-from typing import TypeAlias
-
-import torch
+from typing import TYPE_CHECKING, TypeAlias
 
 from minify import inputs as input_text
 from minify import store
 from minify.case import Case, Input, Recipe, Recorded, ScalarInput, TensorMeta, is_contiguous, numel
-from minify.replay import lay_out
+
+if TYPE_CHECKING:  # where nothing recorded is left, no torch is needed
+    import torch
 
 Number: TypeAlias = "bool | int | float | complex"
 _MOST_DIGITS = 17  # enough for any double
@@ -29,6 +29,8 @@ def inline_values(case: Case, root: Path, limit: int = 64) -> Case:
     def inlined(item: Input | ScalarInput) -> Input | ScalarInput:
         if not isinstance(item, Input) or not isinstance(item.value, Recorded):
             return item
+        from minify.replay import lay_out
+
         storage = store.load_storage(root, item.value.digest)
         if item.meta.storage not in shared:
             storage = store.storage_of(lay_out(storage, item))
@@ -42,6 +44,8 @@ def inline_values(case: Case, root: Path, limit: int = 64) -> Case:
 
 def _listed(storage: torch.Tensor, meta: TensorMeta, *, shared: bool) -> torch.Tensor:
     """The elements that the text of an input lists: of a row-major tensor its own, of any other the whole storage."""
+    import torch
+
     dtype = getattr(torch, meta.dtype)
     flat = storage.view(dtype) if storage.dtype != dtype else storage
     wanted = numel(meta.shape) if is_contiguous(meta) and not shared else meta.storage_size
@@ -51,6 +55,8 @@ def _listed(storage: torch.Tensor, meta: TensorMeta, *, shared: bool) -> torch.T
 
 def numbers(flat: torch.Tensor) -> tuple[Number, ...]:
     """Python numbers that give the elements of a 1-D tensor back exactly, with as few digits as that takes."""
+    import torch
+
     if flat.is_complex():
         parts = torch.view_as_real(flat.resolve_conj()).reshape(-1)
         reals = [float(part) for part in numbers(parts)]  # type: ignore[arg-type]
@@ -61,6 +67,8 @@ def numbers(flat: torch.Tensor) -> tuple[Number, ...]:
 
 
 def _shortest(flat: torch.Tensor) -> list[float]:
+    import torch
+
     exact: list[float] = flat.tolist()
     short = list(exact)
     open_ = {position for position, value in enumerate(exact) if math.isfinite(value)}

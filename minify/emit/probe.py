@@ -8,10 +8,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
-import torch
-
 from minify.case import Case, Input, OpaqueMeta, Ref, TensorMeta, ValueMeta, tensor_inputs
-from minify.compare import Tolerance
+from minify.tolerance import Tolerance
 from minify.verdict import VALUE_KINDS, Divergence, Observation, Signature
 
 PRINTED_WHOLE = 16  # elements
@@ -109,7 +107,7 @@ def _of_values(case: Case, row: Divergence, tolerance: Tolerance, value: str, me
 
 
 def _close(row: Divergence, tolerance: Tolerance, dtype: str) -> str:
-    rtol, atol = tolerance.of(getattr(torch, dtype))
+    rtol, atol = tolerance.of(dtype)
     atol = max(atol, _noise(row, atol))
     wide = "" if dtype in _COMPARED_AS_THEY_ARE else ".to(torch.complex64)" if dtype == "complex32" else ".double()"
     bounds = f"rtol={number(rtol)}, atol={number(atol)}, equal_nan=True"

@@ -13,7 +13,6 @@ import libcst as cst
 from minify import inputs as input_text
 from minify import render
 from minify.case import Case, Input, is_contiguous
-from minify.compare import Tolerance
 from minify.emit import layout
 from minify.emit.compiling import Compiling, compiling
 from minify.emit.crash import crash_tail
@@ -22,6 +21,7 @@ from minify.emit.header import DATA_FILE, Facts, header
 from minify.emit.layout import Statement
 from minify.emit.probe import Probe, leading, probe
 from minify.emit.run import run
+from minify.tolerance import Tolerance
 from minify.verdict import Observation, Signature
 
 _IMPORTS = {

@@ -168,7 +168,8 @@ def test_every_module_says_what_it_owns() -> None:
     assert [path for path, source in MODULES.items() if not ast.get_docstring(ast.parse(source))] == []
 
 
-def test_the_command_line_starts_without_torch() -> None:
-    asked = "import sys, minify.cli; print(sorted({'torch', 'triton', 'numpy'} & set(sys.modules)))"
+@pytest.mark.parametrize("module", ["minify.cli", "minify.pipeline"])
+def test_a_run_starts_without_torch(module: str) -> None:
+    asked = f"import sys, {module}; print(sorted({{'torch', 'triton', 'numpy'}} & set(sys.modules)))"
     answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=False)
     assert (answer.stdout.strip(), answer.stderr) == ("[]", "")

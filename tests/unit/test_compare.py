@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from minify.compare import Tolerance, alias_pattern, compare_results
+from minify.compare import alias_pattern, compare_results
+from minify.tolerance import Tolerance
 from minify.verdict import Divergence
 
 INF, NAN = math.inf, math.nan

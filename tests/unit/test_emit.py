@@ -28,10 +28,11 @@ from minify.case import (
     TensorMeta,
     is_contiguous,
 )
-from minify.compare import Tolerance
 from minify.emit import Facts, Verification, check, data_of, emit, inline_values, verify
+from minify.emit.compiling import SWITCHES
 from minify.emit.crash import telling_words
 from minify.emit.literals import numbers
+from minify.tolerance import Tolerance
 from minify.verdict import Divergence, Observation, Question, Signature, accuracy_signature
 from tests.cases import build, given, op, tensor
 
@@ -699,3 +700,7 @@ def test_one_bad_run_is_bad_and_one_unclear_run_is_unclear(tmp_path: Path) -> No
         counter.write_text("")
         text = f"import sys\nwith open({str(counter)!r}, 'a+') as f:\n    f.write('x'); f.seek(0); sys.exit({endings}[len(f.read()) - 1])"
         assert check(script(tmp_path, text), 3, 60) == answer
+
+
+def test_every_switch_that_a_case_may_carry_has_a_statement() -> None:
+    assert set(SWITCHES) == set(replay._SWITCHES)

@@ -1,0 +1,29 @@
+"""How far a result may lie from the reference: `|out - ref| <= atol + rtol * |ref|`, by dtype. Plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+
+# (rtol, atol): half types as in the mission's sources; fp32 rtol from there, atol as torch.testing.assert_close has it.
+_DEFAULTS = {
+    "float16": (1e-2, 1e-3),
+    "bfloat16": (1e-2, 1e-3),
+    "complex32": (1e-2, 1e-3),
+    "float32": (1e-5, 1e-5),
+    "complex64": (1e-5, 1e-5),
+    "float64": (1e-7, 1e-7),
+    "complex128": (1e-7, 1e-7),
+}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Bounds of `|out - ref| <= atol + rtol * |ref|`; None takes the default of the output's dtype."""
+
+    rtol: float | None = None
+    atol: float | None = None
+
+    def of(self, dtype: str) -> tuple[float, float]:
+        """(rtol, atol) for an output of a dtype, `float32` say."""
+        rtol, atol = _DEFAULTS.get(dtype, (1e-2, 1e-2))
+        return (rtol if self.rtol is None else self.rtol, atol if self.atol is None else self.atol)
