@@ -11,14 +11,13 @@ from minify import store
 from minify.capture.script import Suspect
 from minify.case import Case, TensorMeta, tensor_inputs
 from minify.errors import InvalidCandidate, NoFailure, Unstable
-from minify.oracle.local import NOISE, LocalOracle
+from minify.oracle.local import NOISE, LocalOracle, calibrated
 from minify.passes.cut_ops import keep, op_names
 from minify.reduce.session import annotated
 from minify.verdict import Divergence, Observation, Outcome, Signature, accuracy_signature, classify, matches
 
 RUNS = 2
 MORE_RUNS = 8
-LEAST_TIMEOUT = 60.0
 HALF = ("float16", "bfloat16")
 
 
@@ -64,7 +63,7 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
         _refuse_other_draws(case, observation, signature, oracle)
     oracle.rate = failed / len(seen)
     if oracle.calibrates and signature.family != "hang":
-        oracle.timeout = max(LEAST_TIMEOUT, 10 * max(o.seconds for o in seen))
+        oracle.timeout = calibrated(o.seconds for o in seen)
     return Baseline(case, observation, signature, len(seen), failed)
 
 

@@ -29,6 +29,9 @@ from minify.verdict import Observation, Outcome, Question, Signature, Verdict, c
 RETRIES = 2
 NOISE = 3  # runs on shaken inputs: of the original and of its candidates, which must not drift where that may not
 SURE = 0.02  # a candidate of a failure that shows sometimes is given up when this is the chance of having missed it
+LEAST_TIMEOUT = 60.0
+TIMES_SLOWEST = 10  # how much longer than all seen to finish a question may take
+ENOUGH_SEEN = 3
 PATIENT = 0.9  # of the limit that it ran into, counted by two clocks
 _BEFORE_COMPILE = {"load": "loading", "eager": "eager", "reference": "eager"}
 _KILLED_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "hung up")  # the kernel short of memory, most likely
@@ -74,6 +77,7 @@ class LocalOracle:
         self._tell = tell
         self._workers = workers
         self._memory: dict[str, Observation] = {}
+        self._finished: list[float] = []
         command = [sys.executable, "-m", "minify.worker"]
         self._surroundings = surroundings()
         self._pool = WorkerPool(command, workers, environment=_environment())
@@ -183,7 +187,17 @@ class LocalOracle:
                 break
             verdict = self._verdict(self._ask(asked.case, noise=self._noise(signature), run=run), signature)
         self._tell(verdict)
+        if signature.family == "hang":
+            self._learn(verdict)
         return verdict
+
+    def _learn(self, verdict: Verdict) -> None:
+        """Every hang that is found costs the whole timeout, which the program itself, hanging, said nothing of. Candidates that
+        come back do: none of them is larger than the program."""
+        if self.calibrates and verdict.outcome is Outcome.PASSES:
+            self._finished.append(verdict.observation.seconds)
+            if len(self._finished) >= ENOUGH_SEEN:
+                self.timeout = min(self.timeout, calibrated(self._finished))
 
     def _verdict(self, asked: _Asked, signature: Signature) -> Verdict:
         try:
@@ -268,6 +282,11 @@ class LocalOracle:
         return Observation(
             reply.phase, crash=signature, crash_text=reply.stderr_tail[-2000:], seconds=reply.seconds, timed_out=hang
         )
+
+
+def calibrated(seconds: Iterable[float]) -> float:
+    """The timeout for questions of which such ones took `seconds`."""
+    return max(LEAST_TIMEOUT, TIMES_SLOWEST * max(seconds))
 
 
 class _Unjudged(WorkerBug):

@@ -9,11 +9,11 @@ from typing import cast
 
 import pytest
 
-from minify.baseline import LEAST_TIMEOUT, MORE_RUNS, NOISE, Baseline, confirm
+from minify.baseline import MORE_RUNS, NOISE, Baseline, confirm
 from minify.capture.script import Suspect
 from minify.case import Case, Graph, Op, Program, Ref, TensorMeta, ValueMeta
 from minify.errors import NoFailure, Unstable
-from minify.oracle.local import LocalOracle, Manner
+from minify.oracle.local import LEAST_TIMEOUT, LocalOracle, Manner
 from minify.verdict import Divergence, Observation, Signature
 from tests.cases import build, given, op, tensor
 from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line

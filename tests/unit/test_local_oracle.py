@@ -18,7 +18,7 @@ import pytest
 from minify import baseline
 from minify.case import Case, Recipe, tensor_inputs
 from minify.errors import Stopped, WorkerBug
-from minify.oracle.local import NOISE, RETRIES, LocalOracle, Manner
+from minify.oracle.local import ENOUGH_SEEN, LEAST_TIMEOUT, NOISE, RETRIES, LocalOracle, Manner
 from minify.oracle.pool import Reply
 from minify.verdict import Divergence, Observation, Outcome, Question, Signature, WorkerError
 from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line
@@ -304,6 +304,30 @@ def test_a_death_by_signal_in_the_compiler_or_its_code_is_a_crash(opened: Open, 
     assert oracle.judge(CASE, wanted).observation.crash_text == "last words"
     assert oracle.judge(CASE, RAISES).outcome is Outcome.SLIPPED
     assert oracle.queries == 1
+
+
+@pytest.mark.parametrize(
+    ("seconds", "calibrates", "due"), [(20.0, True, 200.0), (1.0, True, LEAST_TIMEOUT), (1.0, False, 300.0)]
+)
+def test_how_long_a_hang_is_waited_for_is_learnt_from_candidates_that_come_back(
+    opened: Open, seconds: float, calibrates: bool, due: float
+) -> None:
+    oracle = opened(lambda question: told(dataclasses.replace(RIGHT, seconds=seconds)), manner={"check": "crash"})
+    oracle.timeout, oracle.calibrates = 300.0, calibrates
+    cases = [line(*["torch.neg"] * length) for length in range(1, ENOUGH_SEEN + 1)]
+    for case in cases[:-1]:
+        oracle.judge(case, HANG_SIGNATURE)
+    assert oracle.timeout == 300.0
+    oracle.judge(cases[-1], HANG_SIGNATURE)
+    assert oracle.timeout == due
+
+
+def test_only_a_hang_is_learnt_for(opened: Open) -> None:
+    oracle = opened(manner={"check": "crash"})
+    oracle.timeout = 300.0
+    for length in range(1, ENOUGH_SEEN + 1):
+        oracle.judge(line(*["torch.neg"] * length), RAISES)
+    assert oracle.timeout == 300.0
 
 
 def test_running_out_of_time_is_a_hang_and_a_failure_only_where_a_hang_is_looked_for(opened: Open) -> None:
