@@ -24,6 +24,7 @@ import platform
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -147,6 +148,7 @@ def measure(case: CorpusCase, variant: str, limit: float, keep: Path | None) -> 
         note=note,
         when=datetime.datetime.now().isoformat(timespec="seconds"),
         load=round(load, 1),
+        script_seconds=None if result.script_seconds is None else round(result.script_seconds, 1),
     )
 
 
@@ -160,9 +162,18 @@ def run_variant(case: CorpusCase, variant: str, folder: Path, limit: float) -> M
 def minify_with_ours(case: CorpusCase, folder: Path, limit: float) -> Minified:
     out = folder / "out"
     command = [sys.executable, "-m", "minify", case.command, str(case.script), "--out", str(out), *case.options]
+    started = time.time()
     ran = run_limited(command, folder, private_environment(folder, PYTHONPATH=str(ROOT)), limit, folder / "run.log")
     report = json.loads((out / "report.json").read_text()) if (out / "report.json").exists() else {}
-    return read_report(report, ran, out / "repro.py")
+    found = read_report(report, ran, out / "repro.py")
+    return dataclasses.replace(found, script_seconds=failure_shown(out / "events.jsonl", started))
+
+
+def failure_shown(journal: Path, started: float) -> float | None:
+    """Seconds until the script under watch had shown its failure; None where it showed none."""
+    lines = journal.read_text().splitlines() if journal.exists() else []
+    times = [event["time"] for event in map(json.loads, lines) if event["event"] in ("diverged", "crashed")]
+    return times[0] - started if times else None
 
 
 def read_report(report: dict[str, Any], ran: Ran, repro: Path) -> Minified:
@@ -245,6 +256,7 @@ def facts(limit: float) -> list[str]:
         "right: ended with a repro where there is a bug, without one where there is none",
         "ops: calls of the graph that the tool starts from (Dynamo's or ATen's) and of its repro; lines: all of repro.py; "
         "where a run did not end with a repro, those of its last checkpoint, and ≥ is the least number of its queries",
+        "script: of the seconds, those that went by before the script under watch had shown its failure",
         "alone: the repro shows the failure when copied to an empty folder",
     ]
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from scripts.torch_minifier import NO_REPRO, REPRO, TIME_LIMIT
 
 OURS = "minify"
-HEADER = ("case", "tool", "ended with", "right", "queries", "seconds", "ops", "lines", "alone")
+HEADER = ("case", "tool", "ended with", "right", "queries", "seconds", "script", "ops", "lines", "alone")
 # On the size-scaled graph our whole run may take this share of theirs.
 ASKED = (("transformer_8_blocks", "aot", 1 / 5), ("transformer_8_blocks", "aot-no-isolate", 1 / 2))
 SMALLER_IS_BETTER = (("ops_after", "ops"), ("lines", "lines"), ("queries", "queries"), ("seconds", "s"))
@@ -39,6 +39,7 @@ class Row:
     note: str = ""
     when: str = ""
     load: float = 0.0
+    script_seconds: float | None = None
 
     @property
     def key(self) -> tuple[str, str]:
@@ -56,8 +57,9 @@ def cells(row: Row) -> tuple[str, ...]:
     queries = "–" if row.queries is None else f"{'' if row.exact else '≥ '}{row.queries}"
     ops = "–" if row.ops_after is None else f"{show(row.ops_before)} → {row.ops_after}"
     ended = f"{row.outcome} (exit {row.exit_code})" if row.exit_code else row.outcome
-    right = show(row.right)
-    return row.case, row.variant, ended, right, queries, f"{row.seconds:.0f}", ops, show(row.lines), show(row.alone)
+    script = None if row.script_seconds is None else round(row.script_seconds)
+    times = (f"{row.seconds:.0f}", show(script))
+    return row.case, row.variant, ended, show(row.right), queries, *times, ops, show(row.lines), show(row.alone)
 
 
 def show(value: object) -> str:
@@ -114,6 +116,9 @@ def ratio(ours: Row, theirs: Row, share: float) -> str:
         return f"nothing to compare with, {asked}: theirs ended with {theirs.outcome!r}"
     stopped = theirs.outcome == TIME_LIMIT
     took = f"{ours.seconds:.0f} s / {theirs.seconds:.0f} s = {ours.seconds / theirs.seconds:.2f}"
+    if ours.script_seconds and theirs.script_seconds:
+        alone = ours.seconds - ours.script_seconds, theirs.seconds - theirs.script_seconds
+        took += f" (without the script's own run {alone[0]:.0f} s / {alone[1]:.0f} s = {alone[0] / alone[1]:.2f})"
     if ours.seconds <= share * theirs.seconds:
         return f"met, {asked}: {took}{' or less, theirs was stopped at the limit' if stopped else ''}"
     return f"cannot tell, {asked}: {took}, theirs was stopped at the limit" if stopped else f"missed, {asked}: {took}"

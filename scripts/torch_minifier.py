@@ -26,7 +26,8 @@ BROKEN_SCRIPT = ("SyntaxError", "NameError", "ImportError", "ModuleNotFoundError
 class Minified:
     """What a minifier made of a script; `repro` may be a checkpoint of a run that did not end.
 
-    `queries` is a lower bound unless `exact`; `note` is the last error in the log; `exit_code` is that of `minify` only."""
+    `queries` is a lower bound unless `exact`; `note` is the last error in the log; `exit_code` is that of `minify` only.
+    `script_seconds` of `seconds` went by before the script had shown its failure."""
 
     outcome: str
     seconds: float
@@ -37,6 +38,7 @@ class Minified:
     repro: Path | None = None
     exit_code: int | None = None
     note: str = ""
+    script_seconds: float | None = None
 
 
 def minify_with_torch(
@@ -62,6 +64,7 @@ def minify_with_torch(
         ops_after=count_ops(repro.read_text()) if repro.exists() else None,
         repro=repro if repro.exists() else None,
         note=last_error(launched.output),
+        script_seconds=ran.seconds,
     )
 
 

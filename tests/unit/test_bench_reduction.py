@@ -234,13 +234,13 @@ def test_the_asked_ratio(ours: dict[str, object], theirs: dict[str, object], sai
 
 def test_the_document_has_each_row_the_medians_and_the_losses() -> None:
     rows = [
-        row(seconds=12.0),
+        row(seconds=12.0, script_seconds=4.4),
         row(case="b", seconds=20.0),
         row("aot", queries=7, exact=False, outcome="time limit", ops_before=None),
     ]
     text = bench_table.document(rows, ["2026-11-29"])
-    assert "| a    | minify | repro      | yes   | 20      | 12      | 40 → 1 | 50    | yes   |" in text
-    assert "| a    | aot    | time limit | no    | ≥ 7     | 10      | – → 1  | 50    | yes   |" in text
+    assert "| a    | minify | repro      | yes   | 20      | 12      | 4      | 40 → 1 | 50    | yes   |" in text
+    assert "| a    | aot    | time limit | no    | ≥ 7     | 10      | –      | – → 1  | 50    | yes   |" in text
     assert "| minify | 2     | 2     | 2      | 2     | 20      | 16      | 1   | 50    |" in text
     assert text.endswith("## Where minify loses\n\nNowhere in these rows.\n")
 
@@ -315,3 +315,22 @@ def test_a_run_starts_without_our_switches_and_caches(tmp_path: Path, monkeypatc
         tmp_path / "log",
     )
     assert (ran.status, ran.output.strip()) == (0, environment["TMPDIR"])
+
+
+def test_the_asked_ratio_says_what_it_is_without_the_scripts_own_run() -> None:
+    case = "transformer_8_blocks"
+    ours, theirs = (
+        row(case=case, seconds=50.0, script_seconds=30.0),
+        row("aot", case, seconds=250.0, script_seconds=50.0),
+    )
+    (line, *_) = bench_table.asked_ratios([ours, theirs])
+    assert line.endswith("50 s / 250 s = 0.20 (without the script's own run 20 s / 200 s = 0.10)")
+
+
+def test_when_the_script_had_shown_its_failure_is_read_from_the_journal(tmp_path: Path) -> None:
+    journal = tmp_path / "events.jsonl"
+    assert bench_reduction.failure_shown(journal, 100.0) is None
+    journal.write_text('{"event": "region", "time": 103.0}\n')
+    assert bench_reduction.failure_shown(journal, 100.0) is None
+    journal.write_text('{"event": "region", "time": 103.0}\n{"event": "diverged", "time": 107.5}\n')
+    assert bench_reduction.failure_shown(journal, 100.0) == 7.5
