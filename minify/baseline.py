@@ -5,15 +5,17 @@ compiler's doing? Drift, ill-conditioned programs and one-off failures end here,
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 from typing import NoReturn
 
 from minify import store
 from minify.capture.script import Suspect
 from minify.case import Case, TensorMeta, tensor_inputs
 from minify.errors import InvalidCandidate, NoFailure, Unstable
-from minify.oracle.local import NOISE, LocalOracle, calibrated
+from minify.oracle.local import LocalOracle, calibrated
 from minify.passes.cut_ops import keep, op_names
 from minify.reduce.session import annotated
+from minify.tolerance import NOISE
 from minify.verdict import Divergence, Observation, Outcome, Signature, accuracy_signature, classify, matches
 
 RUNS = 2
@@ -133,11 +135,16 @@ def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accura
         )
 
 
+def computes_in_half(case: Case, metas: Iterable[object]) -> bool:
+    """Whether a half type is anywhere in it; `metas` describe its values."""
+    known = [*(item.meta for item in tensor_inputs(case)), *metas]
+    return bool(case.settings.autocast) or any(isinstance(meta, TensorMeta) and meta.dtype in HALF for meta in known)
+
+
 def _refuse_rounding(case: Case, observation: Observation, signature: Signature, oracle: LocalOracle) -> None:
     """Wrong values of a half-precision program that vanish when Inductor rounds where eager does are rounding (design §4):
     integers too, since an argmax takes another of two near ties."""
-    metas = [*(item.meta for item in tensor_inputs(case)), *(meta for _, meta in observation.trace)]
-    halves = bool(case.settings.autocast) or any(isinstance(meta, TensorMeta) and meta.dtype in HALF for meta in metas)
+    halves = computes_in_half(case, [meta for _, meta in observation.trace])
     if signature.family != "value" or not halves or case.settings.backend != "inductor":
         return
     key = ("torch._inductor.config", "emulate_precision_casts", True)

@@ -234,7 +234,7 @@ def _run(request: Request, folder: RunFolder, as_json: bool) -> list[Report]:
 
     stop = StopFlag(request.budget)
     with stop.listening(), Screen() as screen:
-        from minify import pipeline  # imports torch, which takes seconds
+        from minify import pipeline
 
         try:
             if request.every:

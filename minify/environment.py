@@ -6,10 +6,13 @@ Lowest layer: imports neither torch nor anything of minify.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import getpass
 import importlib.util
 import os
 import re
+import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -23,7 +26,7 @@ _OF_THE_PROCESS = re.compile(
     r"CACHE(_DIR|_DEFAULT)?$|COMPILE_THREADS|WORKER|LOG(S|G|PATH|_|$)|PGO|DEBUG|TRACE|PROFIL|VERBOSE|REPRO_|REPLAY|METRIC|SAVE_ARGS|TIMEOUT"
 )
 
-_CACHE_DIR, _COMPLETE = "TORCHINDUCTOR_CACHE_DIR", "complete"
+_CACHE_DIR = "TORCHINDUCTOR_CACHE_DIR"
 
 
 def deciding() -> tuple[str, ...]:
@@ -33,28 +36,35 @@ def deciding() -> tuple[str, ...]:
 
 @contextlib.contextmanager
 def probing() -> Iterator[None]:
-    """While Inductor tries this machine's vector instructions: half a dozen C++ builds that take 8 s and have nothing to do with
-    any program. Their cache folder stays, beside the precompiled headers that Inductor leaves."""
-    folder, private = _probes(), os.environ.get(_CACHE_DIR)
-    os.environ[_CACHE_DIR] = str(folder)
-    try:
+    """While Inductor tries this machine's vector instructions in a fresh cache folder: half a dozen C++ builds that take 8 s and
+    have nothing to do with any program. Done once for all workers; what was built stays, beside the precompiled headers that
+    Inductor leaves."""
+    shared, private = _probes(), Path(os.environ.get(_CACHE_DIR, ""))
+    with _held(shared.parent) as ours:
+        if not ours or not os.environ.get(_CACHE_DIR):
+            yield
+            return
+        known = probed_into(private)
         yield
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / _COMPLETE).touch()
-    finally:
-        del os.environ[_CACHE_DIR]
-        if private is not None:
-            os.environ[_CACHE_DIR] = private
+        if not known and private.is_dir():
+            part = shared.with_name(f"{shared.name}.{os.getpid()}")
+            try:
+                shutil.copytree(private, part)
+                part.rename(shared)
+            except OSError:  # a full disk, say
+                shutil.rmtree(part, ignore_errors=True)
 
 
-def probed() -> Path | None:
-    """The cache folder of a trial that was finished, if there was one. The folder that it lies in is open to all users of the
-    machine, so that only one of our own counts."""
-    folder = _probes()
-    with contextlib.suppress(OSError):
-        if (folder / _COMPLETE).stat().st_uid == folder.stat().st_uid == os.getuid():
-            return folder
-    return None
+def probed_into(cache: Path) -> bool:
+    """Copy what a trial of this machine built into the new folder `cache`; whether there was one."""
+    if cache.exists() or not _ours(_probes().parent) or not _probes().is_dir():
+        return False
+    try:
+        shutil.copytree(_probes(), cache)
+    except OSError:
+        shutil.rmtree(cache, ignore_errors=True)
+        return False
+    return True
 
 
 def _probes() -> Path:
@@ -63,6 +73,32 @@ def _probes() -> Path:
     except (KeyError, OSError):  # a container's user without a name
         user = str(os.getuid())
     return Path(tempfile.gettempdir(), f"torchinductor_{user}", f"vector_probes_{metadata.version('torch')}")
+
+
+def _ours(folder: Path) -> bool:
+    """Whether nobody else can put code there that we would load. The temporary folder is open to all."""
+    try:
+        found = folder.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+
+
+@contextlib.contextmanager
+def _held(folder: Path) -> Iterator[bool]:
+    """Hold `folder` against others of us, and say whether it is ours."""
+    with contextlib.suppress(OSError):
+        folder.mkdir(mode=0o755)
+    if not _ours(folder):
+        yield False
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with contextlib.suppress(OSError):  # a file system without locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield True
+    finally:
+        os.close(handle)
 
 
 def copy_without(module: ModuleType, names: Sequence[str]) -> ModuleType:

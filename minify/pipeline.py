@@ -5,6 +5,7 @@ Reads top to bottom as design §9 does. Prints nothing: `Progress` is told what 
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from pathlib import Path
@@ -29,11 +30,11 @@ from minify.errors import (
 from minify.localize import Localised, first_stage
 from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
-from minify.reduce import Reduction, Session, find_alone, reduce
+from minify.reduce import Reduction, Session, find_alone, reduce, worth_a_screen
 from minify.report import Report, measure, versions, worst_rows
 from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
 from minify.tolerance import Tolerance
-from minify.verdict import Observation, Signature, Verdict
+from minify.verdict import Observation, Signature, Verdict, alike
 
 SECONDS_PER_STEP = 300.0  # how long one compile or run of the user's own program may take before it counts as hanging
 
@@ -64,7 +65,7 @@ class Run:
 @dataclasses.dataclass(frozen=True)
 class Confirmed:
     """A failure known to be real. `whole` is the region as captured; `first` and `session` are of it, or of the one op of it
-    that fails alone, which took `searched` queries to find."""
+    that fails alone; `searched` queries went into looking for that."""
 
     suspect: Suspect
     whole: Case
@@ -117,7 +118,7 @@ def _watched(this: Run) -> tuple[Suspect, ...]:
     """Regions that may fail: the case of an earlier attempt, or what running the script under watch shows."""
     request, folder = this.request, this.folder
     if folder.captured() is not None:
-        return (Suspect(request.region or 0, folder.case_file, certain=True, part=request.part),)
+        return (Suspect(request.region or 0, folder.case_file, True, part=request.part, sure=request.sure),)
     return _watch(request, folder, this.stop, this.progress)
 
 
@@ -135,43 +136,50 @@ def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> Confirmed:
     reasons: list[NoFailure | Unstable] = []
     for suspect in suspects:
         case = cases.load(suspect.case)
+        before = this.oracle.queries
         try:
-            confirmed = _one_op_of(this, suspect, case) or _all_of(this, suspect, case)
+            confirmed = _one_op_of(this, suspect, case)
+            if confirmed is None:
+                confirmed = _all_of(this, suspect, case, this.oracle.queries - before)
         except (NoFailure, Unstable) as reason:
             reasons.append(reason)
             continue
         cases.save(case, this.folder.case_file)
-        this.folder.save_request(dataclasses.replace(this.request, region=suspect.region, part=suspect.part))
+        known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
+        this.folder.save_request(known)
         return confirmed
     raise _graver(reasons)
 
 
-def _all_of(this: Run, suspect: Suspect, case: Case) -> Confirmed:
+def _all_of(this: Run, suspect: Suspect, case: Case, searched: int) -> Confirmed:
     """The whole region, confirmed. Raises NoFailure and Unstable."""
     this.progress.step(f"{suspect}: does it fail alone, in a fresh process?")
     first = baseline.confirm(case, suspect, this.oracle)
-    return Confirmed(suspect, case, first, _session(this, case, first.observation, first.signature))
+    return Confirmed(suspect, case, first, _session(this, case, first.observation, first.signature), searched)
 
 
 def _one_op_of(this: Run, suspect: Suspect, case: Case) -> Confirmed | None:
-    """The one op to blame, confirmed by itself, for a region whose result was seen to be wrong in the script: two compiles of
-    the whole less. None where no op fails alone, or not surely."""
-    if this.request.kind != "accuracy" or not suspect.certain or suspect.signature is None:
+    """The one op to blame, confirmed by itself, for a region of which an output was surely wrong in the script: two compiles of
+    the whole less. None where no op fails alone, in the same way, each time."""
+    if this.request.kind != "accuracy" or suspect.sure is None or not worth_a_screen(case):
         return None
     this.progress.step(f"{suspect}: does one of its ops fail alone?")
-    before = this.oracle.queries
-    session = _session(this, case, Observation(""), suspect.signature)
-    if not find_alone(session):
+    oracle, before = this.oracle, this.oracle.queries
+    session = _session(this, case, Observation(""), suspect.sure)
+    if suspect.sure.family == "value" and baseline.computes_in_half(case, [op.meta for op in session.best.graph.ops]):
+        return None  # of what rounds in between, only the whole can tell whether rounding is all there is to it
+    if not find_alone(session)[0]:
         return None
-    searched = this.oracle.queries - before
-    session.replace_best(this.oracle.materialise(session.best))
-    try:
-        first = baseline.confirm(session.best, suspect, this.oracle)
-    except (NoFailure, Unstable):
-        clear_attempt(this.folder)
-        return None
-    session.signature = first.signature
-    return Confirmed(suspect, case, first, session, searched)
+    searched, patience = oracle.queries - before, oracle.timeout
+    session.replace_best(oracle.materialise(session.best))
+    with contextlib.suppress(NoFailure, Unstable):
+        first = baseline.confirm(session.best, suspect, oracle)
+        if first.rate == 1 and alike(first.signature, suspect.sure):
+            session.signature = first.signature
+            return Confirmed(suspect, case, first, session, searched)
+    oracle.rate, oracle.timeout = 1.0, patience
+    clear_attempt(this.folder)
+    return None
 
 
 def _session(this: Run, case: Case, observation: Observation, signature: Signature) -> Session:

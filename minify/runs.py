@@ -19,12 +19,13 @@ from minify import case as cases
 from minify.capture.child import Plan
 from minify.case import Case
 from minify.errors import UsageError
+from minify.verdict import Signature
 
 
 @dataclasses.dataclass(frozen=True)
 class Request:
     """What the user asked for. Times in seconds; `region` None takes the first that fails; `workers` None one per core, at
-    most 4. `part` is the ATen graph of the region that was captured, "" for the region itself."""
+    most 4. `part` and `sure` are the captured suspect's."""
 
     kind: str
     script: str
@@ -46,6 +47,7 @@ class Request:
     data: bool = False
     level: str = "auto"
     part: str = ""
+    sure: Signature | None = None
 
     def plan(self, folder: Path) -> Plan:
         """The child's part of it."""
@@ -107,7 +109,8 @@ class RunFolder:
         """Raises UsageError where the folder is none of ours."""
         try:
             raw = json.loads((self.path / "request.json").read_text())
-            return Request(**{**raw, "args": tuple(raw["args"])})
+            sure = Signature(**raw["sure"]) if "sure" in raw and raw["sure"] else None
+            return Request(**{**raw, "args": tuple(raw["args"]), "sure": sure})
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UsageError(
                 f"{self.path} is not the folder of a minify run: {error}", "give the folder that a run printed"

@@ -122,16 +122,20 @@ def shaken(live: Replay, seed: int, flows: Sequence[torch.Tensor] = ()) -> Run |
     Raises what `out_of_memory` knows."""
     try:
         with undisturbed():
-            values = live.make_inputs()
-            coin = torch.Generator().manual_seed(seed + 1)
-            for value in values:
-                if isinstance(value, torch.Tensor) and not torch_internals.is_zerotensor(value):
-                    _shake(value, coin)
-            return _run(live, live.eager_fn, values, flows)
+            return _run(live, live.eager_fn, shaken_values(live.make_inputs(), seed), flows)
     except Exception as error:  # the shaken program may leave its domain, and then says nothing
         if out_of_memory(error):
             raise
         return None
+
+
+def shaken_values(values: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
+    """`values`, each tensor moved in place."""
+    coin = torch.Generator().manual_seed(seed + 1)
+    for value in values:
+        if isinstance(value, torch.Tensor) and not torch_internals.is_zerotensor(value):
+            _shake(value, coin)
+    return values
 
 
 def _shake(value: torch.Tensor, coin: torch.Generator) -> None:

@@ -133,6 +133,13 @@ def accuracy_signature(divergences: tuple[Divergence, ...]) -> Signature | None:
     return None
 
 
+def alike(one: Signature, other: Signature) -> bool:
+    """Whether two accuracy signatures may be of one failure. A float may be wrong for a NaN further up; that an integer is wrong
+    somewhere says nothing of it."""
+    floats = ("value", "nonfinite")
+    return one.family == other.family and (one.name == other.name or (one.name in floats and other.name in floats))
+
+
 def matches(observation: Observation, wanted: Signature) -> bool:
     """Whether `observation` shows the failure `wanted`. Wrong values stay wrong values whatever their type, since the
     float that an op gets wrong is often the work of an integer or a NaN further up; metadata must match in kind."""

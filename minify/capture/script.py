@@ -29,13 +29,15 @@ class Suspect:
     """A region that failed under watch, or that only a worker can judge (`certain` False). `case` is its saved file,
     `signature` how the script failed.
 
-    `part` is the ATen graph of the region that the case holds: `forward`, `inference` or `backward`; "" for the region."""
+    `part` is the ATen graph of the region that the case holds: `forward`, `inference` or `backward`; "" for the region. `sure` is
+    how one of its outputs was wrong, by more than inputs that are a little off explain."""
 
     region: int
     case: Path
     certain: bool
     signature: Signature | None = None
     part: str = ""
+    sure: Signature | None = None
 
     def __str__(self) -> str:
         return f"region {self.region} {self.part}".rstrip()
@@ -202,8 +204,8 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
     for event in events:
         region = event.get("region", -1)
         if event["event"] == "diverged":
-            signature = accuracy_signature(tuple(Divergence(**row) for row in event["rows"]))
-            found[region, ""] = Suspect(region, Path(event["case"]), True, signature)
+            sure = accuracy_signature(tuple(Divergence(**row) for row in event["sure"]))
+            found[region, ""] = Suspect(region, Path(event["case"]), certain=True, sure=sure)
         elif event["event"] == "deferred":
             part = event.get("part", "")
             found.setdefault((region, part), Suspect(region, Path(event["case"]), certain=False, part=part))

@@ -25,7 +25,7 @@ from minify.capture import snapshot
 from minify.capture.aten import aten_snapshots, kept
 from minify.capture.convert import Converted, Unrepresentable, convert
 from minify.case import Const
-from minify.tolerance import Tolerance
+from minify.tolerance import NOISE, Tolerance
 
 CHECKED_CALLS = 16
 
@@ -79,10 +79,6 @@ class Watcher:
             if self._busy:
                 return compiler(module, example_inputs, **kwargs)  # type: ignore[no-any-return]
             region = self._enter_region(module, how)
-            if _builds_cpp(how, example_inputs):
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    torch_internals.warm_up()  # the workers are at it as well: done once for all
             if self.watch.kind == "crash":
                 self._save(region, example_inputs, "compiling")
             else:
@@ -233,7 +229,12 @@ class Watcher:
             self._defer(region, taken)
             return
         eager = trial.Run(pair.low, pair.steps.eager, {})
-        wrong, drift = trial.compare_runs(case, ours, eager, reference.reference_run(pair), self.watch.tolerance)
+        truth = reference.reference_run(pair)
+        wrong, drift = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance)
+        sure = wrong
+        if wrong:
+            trials = [self._shaken(region.converted, case, taken, seed) for seed in range(NOISE)]
+            sure, _ = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials)
         if not wrong and taken.settings.backward:
             wrong, more = _compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
             drift += more
@@ -243,7 +244,8 @@ class Watcher:
             self.found += 1
             path = self._write(region, taken)
             rows = [dataclasses.asdict(row) for row in wrong]
-            self.event("diverged", region=region.number, call=region.calls, case=str(path), rows=rows)
+            certain = [dataclasses.asdict(row) for row in sure if row.where.startswith("output:")]
+            self.event("diverged", region=region.number, call=region.calls, case=str(path), rows=rows, sure=certain)
         else:
             self.event("checked", region=region.number, call=region.calls)
 
@@ -268,6 +270,18 @@ class Watcher:
                     raise
                 forward = dataclasses.replace(taken.settings, backward="")
                 taken = dataclasses.replace(taken, settings=forward)
+
+    def _shaken(self, converted: Converted, case: cases.Case, taken: snapshot.Snapshot, seed: int) -> trial.Run | None:
+        """Eager on inputs moved by one unit in the last place; None where it then raises."""
+
+        def values() -> tuple[Any, ...]:
+            return trial.shaken_values(taken.values(), seed)
+
+        try:
+            pair = reference.lockstep(case, values, "none", wants_reference=False, scope=taken.scope())
+        except Exception:  # noqa: BLE001 - the shaken program may leave its domain, and then says nothing
+            return None
+        return trial.Run(pair.low, pair.steps.eager, {})
 
     def _defer(self, region: Region, taken: snapshot.Snapshot) -> None:
         """A region that draws random numbers can be compared only where eager and compiled draw the same: in a worker."""
@@ -305,11 +319,6 @@ class Watcher:
         path = self.watch.folder / "regions" / f"{region.number}{part}.case"
         cases.save(case, path)
         return path
-
-
-def _builds_cpp(how: dict[str, Any], example_inputs: Sequence[Any]) -> bool:
-    on_cpu = any(isinstance(value, torch.Tensor) and value.device.type == "cpu" for value in example_inputs)
-    return on_cpu and how.get("backend") in (None, "inductor")
 
 
 def _is_loaded_from(folder: Path, name: str) -> bool:

@@ -29,11 +29,11 @@ def inline_values(case: Case, root: Path, limit: int = 64) -> Case:
     def inlined(item: Input | ScalarInput) -> Input | ScalarInput:
         if not isinstance(item, Input) or not isinstance(item.value, Recorded):
             return item
-        from minify.replay import lay_out
+        from minify.replay import lay_out, typed
 
         storage = store.load_storage(root, item.value.digest)
         if item.meta.storage not in shared:
-            storage = store.storage_of(lay_out(storage, item))
+            storage = store.storage_of(lay_out(typed(storage, item.meta), item))
         elements = _listed(storage, item.meta, shared=item.meta.storage in shared)
         if elements.numel() > limit:
             return item

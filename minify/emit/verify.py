@@ -124,7 +124,7 @@ def run_alone(path: Path, timeout: float, should_stop: Callable[[], bool]) -> tu
     with Nest() as nest:
         folder, caches, log = nest.root / "alone", nest.root / "caches", nest.root / "log"
         folder.mkdir()
-        _keep_probes(caches / "inductor")
+        environment.probed_into(caches / "inductor")  # half of the time of a run, and no part of any program
         shutil.copyfile(path, folder / "repro.py")
         if _data_beside(path).exists():
             shutil.copyfile(_data_beside(path), folder / DATA_FILE)
@@ -144,13 +144,6 @@ def run_alone(path: Path, timeout: float, should_stop: Callable[[], bool]) -> tu
             finally:
                 _kill(process)
         return code, _tail(log)
-
-
-def _keep_probes(cache: Path) -> None:
-    """Spare the run Inductor's trial of the vector instructions, the greater part of its time, where workers went through it."""
-    if (probes := environment.probed()) is not None:
-        with contextlib.suppress(OSError):
-            shutil.copytree(probes, cache)
 
 
 def _data_beside(path: Path) -> Path:

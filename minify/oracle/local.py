@@ -24,14 +24,15 @@ from minify.case import Case, Graph, Program
 from minify.errors import Stopped, UsageError, WorkerBug
 from minify.oracle.pool import Reply, WorkerPool
 from minify.oracle.surroundings import surroundings
+from minify.tolerance import NOISE
 from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
 
 RETRIES = 2
-NOISE = 3  # runs on shaken inputs: of the original and of its candidates, which must not drift where that may not
 SURE = 0.02  # a candidate of a failure that shows sometimes is given up when this is the chance of having missed it
 LEAST_TIMEOUT = 60.0
 TIMES_SLOWEST = 10  # how much longer than all seen to finish a question may take
 ENOUGH_SEEN = 3
+COLD = 2  # a hang kills its worker, so that the next question may meet one that has yet to warm up
 PATIENT = 0.9  # of the limit that it ran into, counted by two clocks
 _BEFORE_COMPILE = {"load": "loading", "eager": "eager", "reference": "eager"}
 _KILLED_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "hung up")  # the kernel short of memory, most likely
@@ -78,6 +79,7 @@ class LocalOracle:
         self._workers = workers
         self._memory: dict[str, Observation] = {}
         self._finished: list[float] = []
+        self._allowed = 0.0
         command = [sys.executable, "-m", "minify.worker"]
         self._surroundings = surroundings()
         self._pool = WorkerPool(command, workers, environment=_environment())
@@ -192,12 +194,13 @@ class LocalOracle:
         return verdict
 
     def _learn(self, verdict: Verdict) -> None:
-        """Every hang that is found costs the whole timeout, which the program itself, hanging, said nothing of. Candidates that
-        come back do: none of them is larger than the program."""
+        """Every hang that is found costs the whole timeout, and the program itself, hanging, could not say how long is long.
+        Candidates that come back can."""
         if self.calibrates and verdict.outcome is Outcome.PASSES:
             self._finished.append(verdict.observation.seconds)
+            self._allowed = self._allowed or self.timeout
             if len(self._finished) >= ENOUGH_SEEN:
-                self.timeout = min(self.timeout, calibrated(self._finished))
+                self.timeout = min(self._allowed, COLD * calibrated(self._finished))
 
     def _verdict(self, asked: _Asked, signature: Signature) -> Verdict:
         try:

@@ -141,9 +141,8 @@ class WorkerPool:
             self._stand_by()
             reply = worker.ask(job.request, job.timeout)
             spent = bool(reply.died) or getattr(reply.value, "retire_worker", False)
-            if spent and reply.died not in _NOT_THE_REQUESTS:
-                with self._turn:
-                    self._spent += 1
+            if spent:
+                self._note_end(reply.died)
             keep = not spent and worker.rss_bytes() <= self._recycle_rss_bytes
         finally:
             if keep:
@@ -170,6 +169,16 @@ class WorkerPool:
         with self._turn, contextlib.suppress(OSError):
             if len(self._warm) < min(self._spent, self.size) and not self._closed:
                 self._warm.insert(0, self._start())
+
+    def _note_end(self, died: str) -> None:
+        """Count the workers that requests cost. Where the system kills one, it is short of memory: whoever is idle goes too."""
+        with self._turn:
+            self._spent += died not in _NOT_THE_REQUESTS
+            idle: list[WorkerProcess] = []
+            if died == "SIGKILL":
+                self._spent, idle, self._warm = 0, self._warm, []
+        for worker in idle:
+            worker.kill()
 
     def _start(self) -> WorkerProcess:
         folder = self._nest.root / str(next(self._numbers))

@@ -20,6 +20,7 @@ from minify.case import (
     Window,
     contiguous_stride,
     dense_stride,
+    item_bytes,
     numel,
     tensor_inputs,
 )
@@ -27,6 +28,7 @@ from minify.passes.contract import Pass, Site
 from minify.passes.layout import extent
 
 LAZY = ("conj", "neg", "zerotensor")
+MOST_BYTES = 64 << 20  # that a plainer layout may take where it takes more than the present one: an expanded row grows
 
 
 def find(case: Case) -> tuple[Site, ...]:
@@ -80,7 +82,8 @@ def _placed(item: Input, meta: TensorMeta) -> Input:
 
 
 def _differs(meta: TensorMeta, plainer: TensorMeta) -> bool:
-    return (meta.stride, meta.offset) != (plainer.stride, plainer.offset)
+    grows = plainer.storage_size > max(meta.storage_size, MOST_BYTES // item_bytes(meta.dtype))
+    return (meta.stride, meta.offset) != (plainer.stride, plainer.offset) and not grows
 
 
 # --- the facts of a layout, the ones that keep most first ----------------------------------------------------------------

@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from minify.case import Case, Derived, tensor_inputs
 from minify.errors import Stopped
 from minify.passes.contract import Pass, Site
-from minify.reduce.ops import cut_down, find_alone
+from minify.reduce.ops import cut_down, find_alone, worth_a_screen
 from minify.reduce.search import sweep_sites
 from minify.reduce.session import Session
 
-__all__ = ["Reduction", "Session", "find_alone", "reduce"]
+__all__ = ["Reduction", "Session", "find_alone", "reduce", "worth_a_screen"]
 
 
 @dataclasses.dataclass(frozen=True)

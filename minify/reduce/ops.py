@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from minify.case import Case
 from minify.passes.cut_ops import keep, neighbours, op_names
@@ -13,15 +13,22 @@ from minify.reduce.session import Session
 SCREEN_FROM = 4  # with fewer ops, asking for each by itself is as cheap
 
 
-def find_alone(session: Session) -> bool:
-    """Make the best case the one op that fails by itself, where the screen names one; whether it did. Asks nothing of the
-    whole program, and so never compiles it."""
+def worth_a_screen(case: Case) -> bool:
+    return len(op_names(case)) >= SCREEN_FROM
+
+
+def find_alone(session: Session) -> tuple[bool, tuple[str, ...]]:
+    """Make the best case the one op that fails by itself, where a screen names one: whether it did, and the ops that screens
+    named. Asks nothing of the whole program, and so never compiles it."""
     case = session.best
-    names = op_names(case)
     base = session.base_of_best()
-    hints = _screen(session, case, names, base)
-    alone = [frozenset([name]) for name in hints[:SUSPECTS_TRIED_ALONE]]
-    return bool(alone) and _Subsets(session, case, base, "all_used").first(alone) is not None
+    tester = _Subsets(session, case, base, "all_used")
+    named: list[str] = []
+    for hints in _screened(session, case, base):
+        named += hints
+        if tester.first([frozenset([name]) for name in hints[:SUSPECTS_TRIED_ALONE]]) is not None:
+            return True, tuple(named)
+    return False, tuple(named)
 
 
 def cut_down(session: Session) -> None:
@@ -31,7 +38,11 @@ def cut_down(session: Session) -> None:
     if len(names) < 2:
         return
     base = session.base_of_best()
-    hints = _screen(session, case, names, base) if session.signature.kind == "accuracy" else ()
+    hints: tuple[str, ...] = ()
+    if session.signature.kind == "accuracy" and worth_a_screen(case):
+        found, hints = find_alone(session)
+        if found:
+            return
     linked = neighbours(case)
     order = ("sinks", "all_used") if session.signature.kind == "crash" else ("all_used", "sinks")
     remaining = names
@@ -62,13 +73,12 @@ class _Subsets:
         return None if found is None else found[0]
 
 
-def _screen(session: Session, case: Case, names: Sequence[str], base: str) -> tuple[str, ...]:
-    if len(names) < SCREEN_FROM:
-        return ()
+def _screened(session: Session, case: Case, base: str) -> Iterator[tuple[str, ...]]:
+    """What each screen names, the likeliest first; screens that name nothing are passed over."""
+    names = op_names(case)
     for part in (part for some in unlike_first(case, names) for part in chunks(case, some, base)):
         verdict = session.glimpse("screen", part)
         if verdict is not None and verdict.observation.divergences:
             found = suspects(verdict.observation.divergences, session.signature, names)
             if found:
-                return found
-    return ()
+                yield found

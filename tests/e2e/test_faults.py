@@ -154,7 +154,7 @@ def test_ctrl_c_while_the_script_runs_says_how_to_go_on(tmp_path: Path) -> None:
 def test_ctrl_c_before_the_failure_is_confirmed_says_how_to_go_on(script: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     with start(write(script, WRONG_RELU.format(seconds=5)), out) as run:
-        run.until_it_says("does it fail alone")
+        run.until_it_says("fail alone?")
         run.send(signal.SIGINT)
         assert run.code(within=60) == 3
         assert (

@@ -20,6 +20,7 @@ from minify.case import (
     ListArg,
     OpaqueMeta,
     Recipe,
+    Recorded,
     Ref,
     ScalarInput,
     ScalarMeta,
@@ -27,11 +28,13 @@ from minify.case import (
     Subgraph,
     TensorMeta,
     is_contiguous,
+    tensor_inputs,
 )
 from minify.emit import Facts, Verification, check, data_of, emit, inline_values, verify
 from minify.emit.compiling import SWITCHES
 from minify.emit.crash import telling_words
 from minify.emit.literals import numbers
+from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.tolerance import Tolerance
 from minify.verdict import Divergence, Observation, Question, Signature, accuracy_signature
 from tests.cases import build, given, op, tensor
@@ -588,7 +591,7 @@ def test_a_run_has_an_empty_folder_and_empty_caches_and_leaves_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
-    monkeypatch.setattr(environment, "probed", lambda: None)
+    monkeypatch.setattr(environment, "probed_into", lambda cache: False)
     script(tmp_path, "").with_name("beside.txt").touch()
     asked = """
 import os, sys
@@ -607,10 +610,13 @@ print(os.getcwd())
 def test_a_run_is_spared_what_workers_found_out_about_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "probes" / "ab").mkdir(parents=True)
-    (tmp_path / "probes" / "ab" / "trial.so").touch()
-    monkeypatch.setattr(environment, "probed", lambda: tmp_path / "probes")
-    asked = "import os; print(os.listdir(os.path.join(os.environ['TORCHINDUCTOR_CACHE_DIR'], 'ab')))"
+    def found(cache: Path) -> bool:
+        cache.mkdir(parents=True)
+        (cache / "trial.so").touch()
+        return True
+
+    monkeypatch.setattr(environment, "probed_into", found)
+    asked = "import os; print(os.listdir(os.environ['TORCHINDUCTOR_CACHE_DIR']))"
     assert verify(script(tmp_path, asked), CRASH, runs=1).output == "['trial.so']\n"
 
 
@@ -704,3 +710,14 @@ def test_one_bad_run_is_bad_and_one_unclear_run_is_unclear(tmp_path: Path) -> No
 
 def test_every_switch_that_a_case_may_carry_has_a_statement() -> None:
     assert set(SWITCHES) == set(replay._SWITCHES)
+
+
+def test_inputs_of_two_dtypes_that_shared_memory_are_spelled_out_apart(tmp_path: Path) -> None:
+    floats = torch.tensor([1.5, -2.0, 0.25, 8.0])
+    recorded = Recorded(store.save_storage(tmp_path, floats))
+    wide, narrow = tensor((4,), storage=5), tensor((8,), "int16", storage=5)
+    case = build([given("x", wide, recorded), given("y", narrow, recorded)], [op("a", "torch.neg", Ref("x"))], ["a"])
+    apart = SIMPLIFY_LAYOUTS.rewrite(case, SIMPLIFY_LAYOUTS.find(case))
+    x, y = (item.value for item in tensor_inputs(inline_values(apart, tmp_path)))
+    assert isinstance(x, Recipe) and isinstance(y, Recipe)
+    assert (x.args, y.args) == (tuple(floats.tolist()), tuple(floats.view(torch.int16).tolist()))

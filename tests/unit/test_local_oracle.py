@@ -18,7 +18,7 @@ import pytest
 from minify import baseline
 from minify.case import Case, Recipe, tensor_inputs
 from minify.errors import Stopped, WorkerBug
-from minify.oracle.local import ENOUGH_SEEN, LEAST_TIMEOUT, NOISE, RETRIES, LocalOracle, Manner
+from minify.oracle.local import COLD, ENOUGH_SEEN, LEAST_TIMEOUT, NOISE, RETRIES, LocalOracle, Manner
 from minify.oracle.pool import Reply
 from minify.verdict import Divergence, Observation, Outcome, Question, Signature, WorkerError
 from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line
@@ -307,7 +307,7 @@ def test_a_death_by_signal_in_the_compiler_or_its_code_is_a_crash(opened: Open, 
 
 
 @pytest.mark.parametrize(
-    ("seconds", "calibrates", "due"), [(20.0, True, 200.0), (1.0, True, LEAST_TIMEOUT), (1.0, False, 300.0)]
+    ("seconds", "calibrates", "due"), [(10.0, True, 200.0), (1.0, True, COLD * LEAST_TIMEOUT), (1.0, False, 300.0)]
 )
 def test_how_long_a_hang_is_waited_for_is_learnt_from_candidates_that_come_back(
     opened: Open, seconds: float, calibrates: bool, due: float
@@ -320,6 +320,17 @@ def test_how_long_a_hang_is_waited_for_is_learnt_from_candidates_that_come_back(
     assert oracle.timeout == 300.0
     oracle.judge(cases[-1], HANG_SIGNATURE)
     assert oracle.timeout == due
+
+
+def test_a_slow_candidate_makes_the_wait_for_a_hang_longer_again(opened: Open) -> None:
+    oracle = opened(
+        lambda question: told(dataclasses.replace(RIGHT, seconds=1.0 if len(question.case.graph.ops) < 4 else 12.0)),
+        manner={"check": "crash"},
+    )
+    oracle.timeout = 300.0
+    for length in range(1, 5):
+        oracle.judge(line(*["torch.neg"] * length), HANG_SIGNATURE)
+    assert oracle.timeout == 240.0
 
 
 def test_only_a_hang_is_learnt_for(opened: Open) -> None:

@@ -32,6 +32,7 @@ OFFERS = [
     ("a transpose with gaps", holding(GAPS), ["dense", "row-major"]),
     ("an expanded row", holding(laid((4, 3), (0, 1), 0, 3)), ["dense", "row-major"]),
     ("a dim of size 1 with an odd stride", holding(laid((1, 3), (7, 1), 0, 3)), ["dense", "row-major"]),
+    ("an expanded row that would grow to gigabytes", holding(laid((1 << 15, 1 << 15), (0, 1), 0, 1 << 15)), []),
     ("no elements", holding(laid((0, 3), (3, 1), 0, 0)), []),
     ("values that are not recorded yet", holding(TURNED, Derived("b", "y")), []),
 ]

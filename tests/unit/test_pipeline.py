@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from minify import case as cases
 from minify import pipeline
 from minify.baseline import Baseline
 from minify.capture.script import Suspect
-from minify.case import Case, Ref
+from minify.case import Case, Ref, Settings
 from minify.errors import NoFailure
-from minify.pipeline import _folder_within, _kept_beside, _one_op_of
+from minify.pipeline import Confirmed, _confirmed, _folder_within, _kept_beside, _one_op_of, _watched
 from minify.runs import Request, RunFolder
 from minify.verdict import Divergence, Observation, Signature
 from tests.cases import chain
@@ -59,6 +61,8 @@ WRONG = Signature("accuracy", "value", "value")
 class Answering(FakeOracle):
     """A fake that workers stand behind: it traces and records nothing."""
 
+    rate, timeout = 1.0, 300.0
+
     def trace(self, case: Case) -> Observation:
         return Observation("reference")
 
@@ -79,16 +83,26 @@ def one_op_of(
     progress = SimpleNamespace(step=lambda text: None, searching=lambda session: None)
     request = Request(how.pop("kind", "accuracy"), "model.py")
     this = cast(Any, SimpleNamespace(request=request, folder=RunFolder(folder), oracle=oracle, progress=progress))
-    facts: dict[str, Any] = {"certain": True, "signature": WRONG, **how}
-    return _one_op_of(this, Suspect(0, folder / "0.case", **facts), line(*["torch.neg"] * 8, "torch.relu")), oracle
+    case = how.pop("case", line(*["torch.neg"] * 8, "torch.relu"))
+    facts: dict[str, Any] = {"certain": True, "sure": WRONG, **how}
+    return _one_op_of(this, Suspect(0, folder / "0.case", **facts), case), oracle
 
 
 def agree(case: Case, suspect: Suspect, oracle: object) -> Baseline:
     return Baseline(case, Observation("compare"), WRONG, 2, 2)
 
 
-def disagree(case: Case, suspect: Suspect, oracle: object) -> Baseline:
+def disagree(case: Case, suspect: Suspect, oracle: Any) -> Baseline:
     raise NoFailure("drift")
+
+
+def waver(case: Case, suspect: Suspect, oracle: Any) -> Baseline:
+    oracle.rate, oracle.timeout = 3 / 8, 60.0
+    return Baseline(case, Observation("compare"), WRONG, 8, 3)
+
+
+def tell_of_another(case: Case, suspect: Suspect, oracle: Any) -> Baseline:
+    return Baseline(case, Observation("compare"), Signature("accuracy", "value", "integer"), 2, 2)
 
 
 def test_one_op_that_fails_alone_is_confirmed_in_place_of_its_region(
@@ -100,17 +114,52 @@ def test_one_op_that_fails_alone_is_confirmed_in_place_of_its_region(
     assert found.session.best == found.first.case
 
 
-def test_an_op_whose_failure_is_not_confirmed_leaves_the_region_to_be_asked(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("confirm", [disagree, waver, tell_of_another])
+def test_an_op_that_is_not_surely_to_blame_leaves_the_region_to_be_asked(
+    confirm: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, _ = one_op_of(tmp_path, "n8", monkeypatch, disagree)
-    assert found is None
+    found, oracle = one_op_of(tmp_path, "n8", monkeypatch, confirm)
+    assert found is None and (oracle.rate, oracle.timeout) == (1.0, 300.0)
     assert not (tmp_path / "journal.jsonl").exists() and not (tmp_path / "accepted").exists()
 
 
-@pytest.mark.parametrize("how", [{"certain": False}, {"signature": None}, {"kind": "crash"}])
-def test_only_a_region_whose_wrong_result_was_seen_is_asked_op_by_op(
+@pytest.mark.parametrize("how", [{"sure": None}, {"kind": "crash"}, {"case": line(*["torch.neg"] * 3)}])
+def test_only_a_region_with_an_output_that_was_surely_wrong_is_asked_op_by_op(
     how: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, oracle = one_op_of(tmp_path, "n8", monkeypatch, agree, **how)
+    found, oracle = one_op_of(tmp_path, "n2", monkeypatch, agree, **how)
     assert found is None and oracle.queries == 0
+
+
+def test_wrong_values_of_a_program_that_rounds_to_half_are_asked_of_the_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = line(*["torch.neg"] * 9)
+    case = dataclasses.replace(case, settings=Settings(autocast=(("cpu", "bfloat16"),)))
+    assert one_op_of(tmp_path, "n8", monkeypatch, agree, case=case)[0] is None
+
+
+def test_a_run_asks_for_the_one_op_first_and_counts_what_that_took_where_there_is_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case, asked = line(*["torch.neg"] * 9), []
+    cases.save(case, tmp_path / "0.case")
+    oracle = SimpleNamespace(queries=5)
+
+    def one_op_of_it(this: object, suspect: Suspect, case: Case) -> None:
+        asked.append("one op")
+        oracle.queries += 3
+
+    def all_of_it(this: object, suspect: Suspect, case: Case, searched: int) -> Confirmed:
+        asked.append("all")
+        return Confirmed(suspect, case, agree(case, suspect, oracle), cast(Any, None), searched)
+
+    monkeypatch.setattr(pipeline, "_one_op_of", one_op_of_it)
+    monkeypatch.setattr(pipeline, "_all_of", all_of_it)
+    folder = RunFolder(tmp_path)
+    this = cast(Any, SimpleNamespace(request=Request("accuracy", "model.py"), folder=folder, oracle=oracle))
+    confirmed = _confirmed(this, (Suspect(4, tmp_path / "0.case", True, sure=WRONG),))
+    assert (asked, confirmed.searched, confirmed.whole) == (["one op", "all"], 3, case)
+    assert (folder.load_request().region, folder.load_request().sure) == (4, WRONG)
+    resumed = _watched(cast(Any, SimpleNamespace(request=folder.load_request(), folder=folder)))
+    assert resumed == (Suspect(4, folder.case_file, True, sure=WRONG),)

@@ -233,6 +233,7 @@ def test_once_a_worker_died_of_a_request_the_next_one_stands_by(
 
 def test_no_worker_stands_by_where_the_system_killed_one(open_pool: Open, tmp_path: Path, temporary: Path) -> None:
     pool = open_pool()
+    pool.submit(("exit", 3), 60).result()
     running = pool.submit(("hang", str(tmp_path / "pid")), 60)
     os.kill(noted(tmp_path / "pid")[0], signal.SIGKILL)
     assert running.result().died == "SIGKILL"

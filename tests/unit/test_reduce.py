@@ -151,7 +151,7 @@ def test_calls_are_of_one_kind_only_where_target_literals_and_layouts_are_the_sa
 def test_the_op_that_fails_alone_is_found_without_asking_the_whole_program(tmp_path: Path) -> None:
     oracle = FakeOracle(blaming(("n60",), needs("n60")))
     session = fresh_session(line(*["torch.neg"] * 60, "torch.relu"), oracle, tmp_path)
-    assert find_alone(session)
+    assert find_alone(session) == (True, ("n60",))
     assert [call.name for call in session.best.graph.ops] == ["n60"]
     assert len(oracle.asked) == 2 and all(len(asked.graph.ops) < 61 for asked in oracle.asked)
 
@@ -159,8 +159,15 @@ def test_the_op_that_fails_alone_is_found_without_asking_the_whole_program(tmp_p
 def test_no_op_is_found_where_the_one_that_a_screen_names_passes_alone(tmp_path: Path) -> None:
     case = line(*["torch.neg"] * 60)
     session = fresh_session(case, FakeOracle(blaming(("n10",), needs("n10", "n40"))), tmp_path)
-    assert not find_alone(session)
+    assert find_alone(session) == (False, ("n10",))
     assert session.best.graph.ops == case.graph.ops
+
+
+def test_a_screen_whose_suspects_pass_alone_is_not_the_last(tmp_path: Path) -> None:
+    case = line(*["torch.neg", "torch.exp"] * 20)
+    run = run_reduction(case, blaming(("n0", "n30"), needs("n30")), tmp_path)
+    assert [call.name for call in run.reduction.case.graph.ops] == ["n30"]
+    assert [is_screen(asked) for asked in run.oracle.asked[:4]] == [True, False, True, False]
 
 
 def test_a_crash_is_searched_without_a_screen(tmp_path: Path) -> None:

@@ -195,11 +195,17 @@ def test_a_model_that_is_to_be_trained_has_its_backward_run_in_a_watch_for_crash
     assert (x.grad is not None) == (kind == "crash" and train)
 
 
-def test_a_region_that_diverged_says_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    rows = [{"where": "output:y", "kind": "stride"}, {"where": "output:z", "kind": "value", "max_abs": 3.0}]
-    events: list[Event] = [
-        {"event": "running", "region": 2},
-        {"event": "diverged", "region": 2, "call": 1, "case": "2.case", "rows": rows},
-    ]
-    (suspect,) = ending(monkeypatch, tmp_path, "enough", *events, kind="accuracy")
-    assert suspect == Suspect(2, Path("2.case"), True, Signature("accuracy", "value", "value"))
+@pytest.mark.parametrize(
+    ("sure", "told"),
+    [
+        ([{"where": "output:y", "kind": "stride"}, {"where": "output:z", "kind": "value"}], "value"),
+        ([], None),
+    ],
+)
+def test_a_region_that_diverged_says_what_is_sure_of_its_outputs(
+    sure: list[dict[str, str]], told: str | None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    rows = [{"where": "grad:y", "kind": "value", "max_abs": 3.0}]
+    diverged = {"event": "diverged", "region": 2, "call": 1, "case": "2.case", "rows": rows, "sure": sure}
+    (suspect,) = ending(monkeypatch, tmp_path, "enough", {"event": "running", "region": 2}, diverged, kind="accuracy")
+    assert suspect == Suspect(2, Path("2.case"), True, sure=told and Signature("accuracy", "value", told))
