@@ -83,7 +83,8 @@ def value_rank(value: Value) -> int:
 
 
 def offered(item: Input) -> tuple[Recipe, ...]:
-    """All rules that make sense for the dtype and the known range of `item`."""
+    """All rules that make sense for the dtype and the known range of `item`. Special numbers are for data that may hold some;
+    in place of a rule without any they would only bring in another failure."""
     dtype, (low, high) = item.meta.dtype, value_range(item)
     if dtype == "bool":
         return (Recipe("zeros"), Recipe("ones"), BITS)
@@ -94,8 +95,9 @@ def offered(item: Input) -> tuple[Recipe, ...]:
     plain = [Recipe("zeros"), Recipe("ones"), Recipe("arange"), Recipe("randn")]
     if low is not None and low >= 0:
         plain.append(Recipe("rand"))
-    ends = (end for end in (low, high) if end is not None)
-    return (*plain, *(Recipe("full", (number,)) for number in (*ends, *SPECIAL)))
+    ends = [end for end in (low, high) if end is not None]
+    special = SPECIAL if isinstance(item.value, Recorded) else ()
+    return (*plain, *(Recipe("full", (number,)) for number in (*ends, *special)))
 
 
 def integer_rules(item: Input, low: float | None, high: float | None) -> tuple[Recipe, ...]:

@@ -38,8 +38,8 @@ OFFERS = [
         holding(Recorded("0" * 32, low=0.0, high=1.0)),
         ["zeros", "ones", "arange", "randn", "rand", *SPECIAL],
     ),
-    ("random floats", holding(Recipe("randn")), ["zeros", "ones", "arange", *SPECIAL]),
-    ("a range", holding(Recipe("arange")), ["zeros", "ones", "full(31,)", *SPECIAL]),
+    ("random floats", holding(Recipe("randn")), ["zeros", "ones", "arange"]),
+    ("a range", holding(Recipe("arange")), ["zeros", "ones", "full(31,)"]),
     ("one number", holding(Recipe("full", (math.inf,))), ["zeros", "ones"]),
     ("recorded indices", holding(INDEX, "int64"), ["randint(3, 10)", "full(3,)", "full(9,)"]),
     (
