@@ -131,7 +131,8 @@ def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accura
     if accuracy and shaken.drift and all(o.divergences for o in later):
         rows = list(shaken.drift)
         raise NoFailure(
-            "ill-conditioned, " + drift_text(rows), "inputs off by one unit in the last place do as much in eager"
+            "ill-conditioned, " + drift_text(rows),
+            "inputs off by one unit in the last place, or results rounded otherwise in between, do as much in eager",
         )
 
 

@@ -209,13 +209,16 @@ def _nonfinite(
 def _compare_exact(
     where: str, out: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor, noisy: Sequence[torch.Tensor]
 ) -> Compared:
-    """Integers and bools against eager; where the reference, or eager on shaken inputs, disagrees with eager the element
-    is decided by rounding and proves nothing."""
+    """Integers and bools against eager; where the reference, or a `noisy` run of eager, disagrees with eager the element
+    is decided by rounding and proves nothing. Nor do a few such more than noise was seen to change: it changes others each time."""
     differs = out != eager
     unsure = reference != eager
     for other in noisy:
         unsure = unsure | (other != eager)
     wrong = differs & ~unsure
+    changed = max((int((other != eager).sum()) for other in noisy), default=0)
+    if int(wrong.sum()) <= EAGER_FACTOR * changed:
+        wrong = torch.zeros_like(wrong)
     chosen = wrong if bool(wrong.any()) else differs
     got, near = out.to(torch.float64), eager.to(torch.float64)
     zero = torch.zeros_like(near)

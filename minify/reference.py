@@ -29,7 +29,7 @@ from minify.interpret import (
     run_op,
 )
 from minify.replay import seeded
-from minify.trial import Run, cotangents, gradients, out_of_memory, undisturbed
+from minify.trial import Run, cotangents, gradients, out_of_memory, shake, undisturbed
 
 _HIGHER: dict[str, dict[torch.dtype, torch.dtype]] = {
     "fp64": {
@@ -46,6 +46,7 @@ _CASTS = {
     "fp32": {".half": ".float", ".bfloat16": ".float", ".chalf": ".cfloat"},
 }
 _LOW = ("float16", "bfloat16", "complex32")
+_MOST_COMPARED = 1 << 22  # elements; of more, each float counts as computed
 _HIGH = ("float32", "complex64", "float64", "complex128")
 
 
@@ -58,7 +59,7 @@ class Lockstep:
     """Two runs of one graph side by side. After `run`: `eager` and `reference` are the outputs (`reference` None where
     none can be had), `trace` what was noted of each op, `notes` where the reference had to borrow from eager, `random`
     whether any random number was drawn, `drew` by which ops, `severed` whether borrowing cut the reference off from its
-    own inputs, so that it has no gradients."""
+    own inputs, so that it has no gradients. With a `coin`, eager rounds each result otherwise than it does."""
 
     graph: Graph
     precision: str
@@ -70,6 +71,7 @@ class Lockstep:
     severed: bool = False
     eager: tuple[Any, ...] = ()
     reference: tuple[Any, ...] | None = None
+    coin: torch.Generator | None = None
     _split: set[int] = dataclasses.field(default_factory=set)
 
     def run(self, eager_values: Sequence[Any], reference_values: Sequence[Any] | None) -> None:
@@ -99,6 +101,8 @@ class Lockstep:
         versions = [torch_internals.version(tensor) for tensor in read]
         before = random_state()
         low[op.name] = run_op(op, low, self.scope)
+        if self.coin is not None:
+            _round_otherwise(low[op.name], read, self.coin)
         after = random_state()
         drew = after != before
         self.random |= drew
@@ -185,6 +189,26 @@ class Lockstep:
             return tensor.clone() if ours is not None and ours in theirs.values() else tensor
 
         return map_tensors(value, share)
+
+
+def _round_otherwise(value: Any, operands: Sequence[torch.Tensor], coin: torch.Generator) -> None:
+    """Move each float that an op computed by two units in the last place, up or down, where it lies in memory of its own. A
+    result that only picks among its operands (relu, a gather) is exact, and stays."""
+    taken = {_memory(tensor) for tensor in operands}
+    for tensor in leaves(value):
+        if tensor.is_floating_point() and tensor.numel() and _memory(tensor) not in {None, *taken}:
+            with torch.no_grad():
+                bare = tensor.detach()
+                if not _picked(bare, operands):
+                    shake(bare, coin)
+                    shake(bare, coin)
+
+
+def _picked(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> bool:
+    known = [tensor.detach().double().reshape(-1) for tensor in operands if tensor.is_floating_point()]
+    if not known or value.numel() + sum(part.numel() for part in known) > _MOST_COMPARED:
+        return False
+    return bool(torch.isin(value.double(), torch.cat([*known, value.new_zeros(1).double()])).all())
 
 
 def same_draw(value: Any, eager: Any) -> bool:
@@ -309,6 +333,24 @@ def lockstep(
     if wants_reference and asked == "auto" and precision == "fp32" and _computes_in(pair.steps.trace, _HIGH):
         pair = _run_pair(case, make_inputs, "fp64", scope, wants_reference=True)  # half inputs, but float32 inside
     return pair
+
+
+def rounded_run(
+    case: Case, make_inputs: Callable[[], tuple[Any, ...]], seed: int, scope: Mapping[str, Any] = MODULES
+) -> Run | None:
+    """Eager, op by op, rounding each result otherwise; without gradients, and None where it raises. Whatever integer that
+    changes is decided by rounding. Raises what `out_of_memory` knows."""
+    try:
+        with undisturbed():
+            values = make_inputs()
+            steps = Lockstep(case.graph, "fp64", scope, coin=torch.Generator().manual_seed(seed + 1))
+            with seeded(case):
+                steps.run(values, None)
+    except Exception as error:  # a value may leave the domain of the next op, which then says nothing
+        if out_of_memory(error):
+            raise
+        return None
+    return Run(values, steps.eager, {})
 
 
 def precision_of(case: Case, asked: str) -> str:

@@ -108,8 +108,8 @@ class RunFolder:
     def load_request(self) -> Request:
         """Raises UsageError where the folder is none of ours."""
         try:
-            raw = json.loads((self.path / "request.json").read_text())
-            sure = Signature(**raw["sure"]) if "sure" in raw and raw["sure"] else None
+            raw = dict(json.loads((self.path / "request.json").read_text()))
+            sure = Signature(**raw["sure"]) if raw.get("sure") else None
             return Request(**{**raw, "args": tuple(raw["args"]), "sure": sure})
         except (OSError, ValueError, TypeError, KeyError) as error:
             raise UsageError(

@@ -134,11 +134,12 @@ def shaken_values(values: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
     coin = torch.Generator().manual_seed(seed + 1)
     for value in values:
         if isinstance(value, torch.Tensor) and not torch_internals.is_zerotensor(value):
-            _shake(value, coin)
+            shake(value, coin)
     return values
 
 
-def _shake(value: torch.Tensor, coin: torch.Generator) -> None:
+def shake(value: torch.Tensor, coin: torch.Generator) -> None:
+    """Move each element of the memory under `value` by one unit in the last place, up or down."""
     with torch.no_grad():
         flat = store.storage_of(value)
         flat = torch.view_as_real(flat) if flat.is_complex() else flat
@@ -161,15 +162,18 @@ def compare_runs(
     reference: Run | None,
     tolerance: Tolerance,
     trials: Sequence[Run | None] = (),
+    rounded: Sequence[Run | None] = (),
 ) -> tuple[tuple[Divergence, ...], tuple[Divergence, ...]]:
     """(wrong, drift) over outputs, gradients, inputs after the run, and which results share memory. `trials` are runs of
-    eager on shaken inputs."""
+    eager on shaken inputs, `rounded` some that round otherwise in between, which only integers have to outdo."""
     rows: list[compare.Compared] = []
     shaken_runs = [trial for trial in trials if trial is not None]
 
     def check(where: str, pick: Callable[[Run], Any], strides: bool = True) -> None:
         true = pick(reference) if reference else None
         noisy = [pick(trial) for trial in shaken_runs]
+        if _is_exact(pick(eager)):
+            noisy += [pick(trial) for trial in rounded if trial is not None]
         rows.extend(compare.compare_results(where, pick(compiled), pick(eager), true, tolerance, noisy, strides))
 
     with torch.no_grad(), interpret.NoDispatch():
@@ -181,6 +185,10 @@ def compare_runs(
             check(f"input:{item.name}", lambda run, at=position: run.inputs[at])  # type: ignore[misc]
         rows += _aliasing(case, compiled, eager)
     return tuple(row.wrong for row in rows if row.wrong), tuple(row.drift for row in rows if row.drift)
+
+
+def _is_exact(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and not (value.is_floating_point() or value.is_complex())
 
 
 def _aliasing(case: Case, compiled: Run, eager: Run) -> list[compare.Compared]:

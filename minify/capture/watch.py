@@ -234,7 +234,12 @@ class Watcher:
         sure = wrong
         if wrong:
             trials = [self._shaken(region.converted, case, taken, seed) for seed in range(NOISE)]
-            sure, _ = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials)
+            rounded = [
+                reference.rounded_run(case, taken.values, seed, taken.scope())
+                for seed in range(NOISE)
+                if any(row.kind == "integer" for row in wrong)
+            ]
+            sure, _ = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials, rounded)
         if not wrong and taken.settings.backward:
             wrong, more = _compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
             drift += more

@@ -152,6 +152,14 @@ def test_an_integer_that_the_reference_decides_otherwise_proves_nothing() -> Non
     assert kinds(f(1, 6, dtype=torch.int64), eager, true) == ["integer"]
 
 
+def test_no_more_integers_than_noise_changes_prove_nothing() -> None:
+    eager = torch.zeros(40, dtype=torch.int64)
+    noisy = [eager.clone(), eager.index_fill(0, torch.tensor([30, 31]), 5)]
+    assert kinds(eager.index_fill(0, torch.arange(8), 1), eager, noisy=noisy) == []
+    assert kinds(eager.index_fill(0, torch.arange(9), 1), eager, noisy=noisy) == ["integer"]
+    assert kinds(eager.index_fill(0, torch.arange(1), 1), eager, noisy=noisy[:1]) == ["integer"]
+
+
 def test_what_shaking_the_inputs_does_too_proves_nothing() -> None:
     assert kinds(f(1.1), f(1.0), f(1.0, dtype=torch.float64), noisy=[f(1.1)]) == []
     assert kinds(f(NAN), f(1.0), noisy=[f(NAN)]) == []

@@ -597,3 +597,22 @@ def test_recorded_values_go_with_their_case_whatever_the_prelude_registered(tmp_
     case = with_backend(RELU, CLASSIC["torch.library.define"] + PRELUDE.format(FAULTS["right"]))
     live = replay(case, tmp_path)
     assert "recorded" in live.scope and "recorded" not in live.fn.__globals__
+
+
+NEAR_TIES = build(
+    [given("x", tensor((3, 16)), Recipe("full", (9.5,)))],
+    [op("a", "torch.tanh", R("x")), op("y", "torch.argmax", R("a"), -1, meta=tensor((3,), "int64"))],
+    ["y"],
+)
+
+
+def test_an_integer_that_the_rounding_in_between_decides_is_drift(tmp_path: Path) -> None:
+    case = faulty(NEAR_TIES, "off by one")
+    assert kinds(judged(case, tmp_path)) == ["output:y integer"]
+    seen = judged(case, tmp_path, noise=3)
+    assert kinds(seen) == [] and [row.kind for row in seen.drift] == ["integer"]
+
+
+def test_an_integer_that_no_rounding_decides_stays_wrong(tmp_path: Path) -> None:
+    case = dataclasses.replace(NEAR_TIES, inputs=(given("x", tensor((3, 16)), RANDN),))
+    assert kinds(judged(faulty(case, "off by one"), tmp_path, noise=3)) == ["output:y integer"]
