@@ -29,7 +29,8 @@ from minify.interpret import (
     run_op,
 )
 from minify.replay import seeded
-from minify.trial import Run, cotangents, gradients, out_of_memory, shake, undisturbed
+from minify.rounding import memory_of, round_otherwise, same_draw
+from minify.trial import Run, cotangents, gradients, out_of_memory, undisturbed
 
 _HIGHER: dict[str, dict[torch.dtype, torch.dtype]] = {
     "fp64": {
@@ -46,7 +47,6 @@ _CASTS = {
     "fp32": {".half": ".float", ".bfloat16": ".float", ".chalf": ".cfloat"},
 }
 _LOW = ("float16", "bfloat16", "complex32")
-_MOST_COMPARED = 1 << 22  # elements; of more, each float counts as computed
 _HIGH = ("float32", "complex64", "float64", "complex128")
 
 
@@ -102,7 +102,7 @@ class Lockstep:
         before = random_state()
         low[op.name] = run_op(op, low, self.scope)
         if self.coin is not None:
-            _round_otherwise(low[op.name], read, self.coin)
+            round_otherwise(low[op.name], read, self.coin)
         after = random_state()
         drew = after != before
         self.random |= drew
@@ -129,7 +129,7 @@ class Lockstep:
         eager's draw; `before` is the state of the generators it starts from, empty for an op that draws nothing."""
         eager = low[op.name]
         operands = [(a, b) for name in op_refs(op) for a, b in zip(leaves(low[name]), leaves(high[name]), strict=True)]
-        if writes and any(_memory(a) in self._split for a, _ in operands):
+        if writes and any(memory_of(a) in self._split for a, _ in operands):
             raise _Unavailable(f"{op.target} writes to memory that the reference holds apart; eager is the reference")
         found = self._try(eager, lambda: run_op(self._raised(op), high, self.scope), before)
         if found is None:
@@ -180,8 +180,8 @@ class Lockstep:
         due = iter(list(leaves(eager)))
 
         def share(tensor: torch.Tensor) -> torch.Tensor:
-            like = _memory(next(due))
-            ours, theirs = _memory(tensor), {_memory(a): _memory(b) for a, b in operands}
+            like = memory_of(next(due))
+            ours, theirs = memory_of(tensor), {memory_of(a): memory_of(b) for a, b in operands}
             if like is not None and like in theirs:
                 if theirs[like] != ours:
                     self._split.add(like)
@@ -191,55 +191,12 @@ class Lockstep:
         return map_tensors(value, share)
 
 
-def _round_otherwise(value: Any, operands: Sequence[torch.Tensor], coin: torch.Generator) -> None:
-    """Move each float that an op computed by two units in the last place, up or down, where it lies in memory of its own. A
-    result that only picks among its operands (relu, a gather) is exact, and stays."""
-    taken = {_memory(tensor) for tensor in operands}
-    for tensor in leaves(value):
-        if tensor.is_floating_point() and tensor.numel() and _memory(tensor) not in {None, *taken}:
-            with torch.no_grad():
-                bare = tensor.detach()
-                if not _picked(bare, operands):
-                    shake(bare, coin)
-                    shake(bare, coin)
-
-
-def _picked(value: torch.Tensor, operands: Sequence[torch.Tensor]) -> bool:
-    known = [tensor.detach().double().reshape(-1) for tensor in operands if tensor.is_floating_point()]
-    if not known or value.numel() + sum(part.numel() for part in known) > _MOST_COMPARED:
-        return False
-    return bool(torch.isin(value.double(), torch.cat([*known, value.new_zeros(1).double()])).all())
-
-
-def same_draw(value: Any, eager: Any) -> bool:
-    """Whether two results of a random op are the same draw, rounding apart."""
-    for ours, theirs in zip(leaves(value), leaves(eager), strict=True):
-        if not (theirs.is_floating_point() or theirs.is_complex()):
-            if not torch.equal(ours, theirs):
-                return False
-            continue
-        bound = 0.05 if theirs.dtype in (torch.float16, torch.bfloat16, torch.complex32) else 1e-3
-        if not torch.allclose(ours.to(theirs.dtype), theirs, rtol=bound, atol=bound / 100, equal_nan=True):
-            return False
-    return True
-
-
-def _memory(tensor: torch.Tensor) -> int | None:
-    """Equal for tensors in the same memory; None where there is none to speak of."""
-    if tensor.layout is not torch.strided or torch_internals.is_zerotensor(tensor):
-        return None
-    try:
-        return torch_internals.storage_key(tensor)
-    except (RuntimeError, NotImplementedError):
-        return None
-
-
 def _split_memory(low: Sequence[Any], high: Sequence[Any]) -> set[int]:
     """Memory that several inputs share in eager and not in the reference (views of another dtype)."""
     found: dict[int, set[int | None]] = {}
     for ours, theirs in zip(low, high, strict=True):
-        if isinstance(ours, torch.Tensor) and (key := _memory(ours)) is not None:
-            found.setdefault(key, set()).add(_memory(theirs))
+        if isinstance(ours, torch.Tensor) and (key := memory_of(ours)) is not None:
+            found.setdefault(key, set()).add(memory_of(theirs))
     return {key for key, counterparts in found.items() if len(counterparts) > 1}
 
 
@@ -421,7 +378,7 @@ def _raised_input(value: Any, precision: str, bases: dict[tuple[int, torch.dtype
     wanted = higher_dtype(value.dtype, precision)
     if wanted == value.dtype:
         return value
-    memory, nonleaf = _memory(value), not value.is_leaf
+    memory, nonleaf = memory_of(value), not value.is_leaf
     if memory is None:
         return value.detach().to(wanted).requires_grad_(value.requires_grad)
     key = (memory, value.dtype, nonleaf)

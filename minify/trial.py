@@ -12,9 +12,10 @@ from typing import Any
 
 import torch
 
-from minify import compare, interpret, store, torch_internals
+from minify import compare, interpret
 from minify.case import Case, Input
 from minify.replay import Replay, seeded
+from minify.rounding import shaken_values
 from minify.tolerance import Tolerance
 from minify.verdict import Divergence
 
@@ -127,29 +128,6 @@ def shaken(live: Replay, seed: int, flows: Sequence[torch.Tensor] = ()) -> Run |
         if out_of_memory(error):
             raise
         return None
-
-
-def shaken_values(values: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
-    """`values`, each tensor moved in place."""
-    coin = torch.Generator().manual_seed(seed + 1)
-    for value in values:
-        if isinstance(value, torch.Tensor) and not torch_internals.is_zerotensor(value):
-            shake(value, coin)
-    return values
-
-
-def shake(value: torch.Tensor, coin: torch.Generator) -> None:
-    """Move each element of the memory under `value` by one unit in the last place, up or down."""
-    with torch.no_grad():
-        flat = store.storage_of(value)
-        flat = torch.view_as_real(flat) if flat.is_complex() else flat
-        if not flat.is_floating_point():
-            return
-        up = torch.randint(0, 2, flat.shape, generator=coin, dtype=torch.int8).to(flat.device).bool()
-        limit = torch.full_like(flat, float("inf"))
-        with contextlib.suppress(RuntimeError, NotImplementedError):
-            moved = torch.nextafter(flat, torch.where(up, limit, -limit))
-            flat.copy_(torch.where(flat.isfinite() & (flat != 0) & moved.isfinite(), moved, flat))
 
 
 # --- comparing two runs -------------------------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from minify import case as cases
-from minify import crashes, interpret, reference, torch_internals, trial
+from minify import crashes, interpret, reference, rounding, torch_internals, trial
 from minify.capture import prelude as preludes
 from minify.capture import snapshot
 from minify.capture.aten import aten_snapshots, kept
@@ -280,7 +280,7 @@ class Watcher:
         """Eager on inputs moved by one unit in the last place; None where it then raises."""
 
         def values() -> tuple[Any, ...]:
-            return trial.shaken_values(taken.values(), seed)
+            return rounding.shaken_values(taken.values(), seed)
 
         try:
             pair = reference.lockstep(case, values, "none", wants_reference=False, scope=taken.scope())
