@@ -225,6 +225,17 @@ def describe(value: Any, numbers: StorageNumbers, user: str) -> ValueMeta:
     return OpaqueMeta(type(value).__name__)
 
 
+def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
+    """`value` rebuilt with `change` applied to every tensor."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, list):
+        return [map_tensors(item, change) for item in value]
+    if isinstance(value, tuple) and not isinstance(value, torch.Size):
+        return tuple(map_tensors(item, change) for item in value)
+    return value
+
+
 def leaves(value: Any) -> Iterator[torch.Tensor]:
     """Every tensor in a result, in order."""
     if isinstance(value, torch.Tensor):

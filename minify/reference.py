@@ -24,6 +24,7 @@ from minify.interpret import (
     describe,
     last_readers,
     leaves,
+    map_tensors,
     random_state,
     restore_random,
     run_op,
@@ -31,6 +32,7 @@ from minify.interpret import (
 from minify.replay import seeded
 from minify.rounding import memory_of, round_otherwise, same_draw
 from minify.trial import Run, cotangents, gradients, out_of_memory, undisturbed
+from minify.verdict import Divergence
 
 _HIGHER: dict[str, dict[torch.dtype, torch.dtype]] = {
     "fp64": {
@@ -213,17 +215,6 @@ def writes_by_name(op: Op) -> bool:
     )
 
 
-def map_tensors(value: Any, change: Callable[[torch.Tensor], Any]) -> Any:
-    """`value` rebuilt with `change` applied to every tensor."""
-    if isinstance(value, torch.Tensor):
-        return change(value)
-    if isinstance(value, list):
-        return [map_tensors(item, change) for item in value]
-    if isinstance(value, tuple) and not isinstance(value, torch.Size):
-        return tuple(map_tensors(item, change) for item in value)
-    return value
-
-
 def higher_dtype(dtype: torch.dtype, precision: str) -> torch.dtype:
     return _HIGHER[precision].get(dtype, dtype)
 
@@ -292,22 +283,39 @@ def lockstep(
     return pair
 
 
-def rounded_run(
-    case: Case, make_inputs: Callable[[], tuple[Any, ...]], seed: int, scope: Mapping[str, Any] = MODULES
+def forward_run(
+    case: Case,
+    make_inputs: Callable[[], tuple[Any, ...]],
+    coin: torch.Generator | None = None,
+    scope: Mapping[str, Any] = MODULES,
 ) -> Run | None:
-    """Eager, op by op, rounding each result otherwise; without gradients, and None where it raises. Whatever integer that
-    changes is decided by rounding. Raises what `out_of_memory` knows."""
+    """Eager, op by op, without gradients, each result rounded otherwise where there is a `coin`; None where it raises, as
+    inputs or values that were moved may leave the domain of an op. Raises what `out_of_memory` knows."""
     try:
         with undisturbed():
             values = make_inputs()
-            steps = Lockstep(case.graph, "fp64", scope, coin=torch.Generator().manual_seed(seed + 1))
+            steps = Lockstep(case.graph, "fp64", scope, coin=coin)
             with seeded(case):
                 steps.run(values, None)
-    except Exception as error:  # a value may leave the domain of the next op, which then says nothing
+    except Exception as error:
         if out_of_memory(error):
             raise
         return None
     return Run(values, steps.eager, {})
+
+
+def rounded_runs(
+    case: Case,
+    make_inputs: Callable[[], tuple[Any, ...]],
+    wrong: Sequence[Divergence],
+    count: int,
+    scope: Mapping[str, Any] = MODULES,
+) -> list[Run | None]:
+    """Runs that round otherwise, where an integer is among what is `wrong`; what they change too is decided by rounding."""
+    if not any(row.kind == "integer" for row in wrong):
+        return []
+    coins = [torch.Generator().manual_seed(number) for number in range(1, count + 1)]
+    return [forward_run(case, make_inputs, coin, scope) for coin in coins]
 
 
 def precision_of(case: Case, asked: str) -> str:

@@ -22,7 +22,7 @@ import torch
 
 from minify import channel, torch_internals
 from minify.crashes import crash_signature, first_line, trace_text
-from minify.reference import lockstep, reference_run, rounded_run
+from minify.reference import lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
 from minify.tolerance import Tolerance
 from minify.trial import Run, compare_runs, out_of_memory, run_program, shaken, undisturbed
@@ -128,12 +128,8 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         if wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
             enter("reference")
             trials = [shaken(live, seed, eager.flows) for seed in range(question.noise)]
+            rounded = rounded_runs(case, live.make_inputs, wrong, question.noise, live.scope)
             enter("compare")
-            rounded = [
-                rounded_run(case, live.make_inputs, seed, live.scope)
-                for seed in range(question.noise)
-                if any(row.kind == "integer" for row in wrong)
-            ]
             wrong, drift = compare_runs(case, compiled, eager, truth, tolerance, trials, rounded)
         return dataclasses.replace(facts, divergences=wrong, drift=drift)
 

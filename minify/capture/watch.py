@@ -26,6 +26,7 @@ from minify.capture.aten import aten_snapshots, kept
 from minify.capture.convert import Converted, Unrepresentable, convert
 from minify.case import Const
 from minify.tolerance import NOISE, Tolerance
+from minify.verdict import Divergence
 
 CHECKED_CALLS = 16
 
@@ -231,15 +232,11 @@ class Watcher:
         eager = trial.Run(pair.low, pair.steps.eager, {})
         truth = reference.reference_run(pair)
         wrong, drift = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance)
-        sure = wrong
-        if wrong:
-            trials = [self._shaken(region.converted, case, taken, seed) for seed in range(NOISE)]
-            rounded = [
-                reference.rounded_run(case, taken.values, seed, taken.scope())
-                for seed in range(NOISE)
-                if any(row.kind == "integer" for row in wrong)
-            ]
-            sure, _ = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials, rounded)
+        sure = [row for row in wrong if row.where.startswith("output:")]
+        if sure:
+            trials, rounded = _moved_runs(case, taken, sure)
+            left, _ = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials, rounded)
+            sure = [row for row in left if row.where.startswith("output:")]
         if not wrong and taken.settings.backward:
             wrong, more = _compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
             drift += more
@@ -249,7 +246,7 @@ class Watcher:
             self.found += 1
             path = self._write(region, taken)
             rows = [dataclasses.asdict(row) for row in wrong]
-            certain = [dataclasses.asdict(row) for row in sure if row.where.startswith("output:")]
+            certain = [dataclasses.asdict(row) for row in sure]
             self.event("diverged", region=region.number, call=region.calls, case=str(path), rows=rows, sure=certain)
         else:
             self.event("checked", region=region.number, call=region.calls)
@@ -275,18 +272,6 @@ class Watcher:
                     raise
                 forward = dataclasses.replace(taken.settings, backward="")
                 taken = dataclasses.replace(taken, settings=forward)
-
-    def _shaken(self, converted: Converted, case: cases.Case, taken: snapshot.Snapshot, seed: int) -> trial.Run | None:
-        """Eager on inputs moved by one unit in the last place; None where it then raises."""
-
-        def values() -> tuple[Any, ...]:
-            return rounding.shaken_values(taken.values(), seed)
-
-        try:
-            pair = reference.lockstep(case, values, "none", wants_reference=False, scope=taken.scope())
-        except Exception:  # noqa: BLE001 - the shaken program may leave its domain, and then says nothing
-            return None
-        return trial.Run(pair.low, pair.steps.eager, {})
 
     def _defer(self, region: Region, taken: snapshot.Snapshot) -> None:
         """A region that draws random numbers can be compared only where eager and compiled draw the same: in a worker."""
@@ -363,6 +348,19 @@ def _placed(taken: snapshot.Snapshot, values: Sequence[Any], args: Sequence[Any]
             wrapped = isinstance(handed, torch.Tensor) and not isinstance(value, torch.Tensor)
             placed[param.source] = torch.full_like(handed, value) if wrapped else value
     return placed
+
+
+def _moved_runs(
+    case: cases.Case, taken: snapshot.Snapshot, wrong: Sequence[Divergence]
+) -> tuple[list[trial.Run | None], list[trial.Run | None]]:
+    """Eager on inputs moved by one unit in the last place, and eager that rounds otherwise in between."""
+    scope = taken.scope()
+
+    def shaken(seed: int) -> tuple[Any, ...]:
+        return rounding.shaken_values(taken.values(), seed)
+
+    trials = [reference.forward_run(case, functools.partial(shaken, seed), scope=scope) for seed in range(NOISE)]
+    return trials, reference.rounded_runs(case, taken.values, wrong, NOISE, scope)
 
 
 def _compare_gradients(

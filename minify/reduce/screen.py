@@ -70,7 +70,8 @@ def unlike_first(case: Case, names: Sequence[str]) -> tuple[tuple[str, ...], tup
     first: dict[str, str] = {}
     for name in names:
         first.setdefault(canonical(dataclasses.replace(rewrite_op(ops[name], kind), name="")), name)
-    rest = tuple(name for name in names if name not in set(first.values()))
+    chosen = frozenset(first.values())
+    rest = tuple(name for name in names if name not in chosen)
     return (tuple(first.values()), rest) if len(rest) > len(first) else (tuple(names), ())
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from minify.case import Ref
-from minify.reference import rounded_run
+from minify.reference import forward_run
 from tests.cases import build, given, op, tensor
 
 R = Ref
@@ -27,11 +27,15 @@ EXACT = {
 }
 
 
+def coin(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
 def outcome(call: object, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     """The result of one call rounded otherwise, and as it is."""
     case = build([given("x", tensor((4, 8)))], [call], ["y"])  # type: ignore[list-item]
-    run = rounded_run(case, lambda: (X.clone(),), seed)
-    plain = rounded_run(case, lambda: (X.clone(),), seed + 1)
+    run = forward_run(case, lambda: (X.clone(),), coin(seed))
+    plain = forward_run(case, lambda: (X.clone(),), coin(seed + 1))
     assert run is not None and plain is not None
     return run.outputs[0], plain.outputs[0]
 
@@ -51,11 +55,11 @@ def test_what_an_op_only_picks_or_writes_stays(call: object) -> None:
 
 def test_the_same_seed_rounds_the_same_way() -> None:
     case = build([given("x", tensor((4, 8)))], [ROUNDS["tanh"]], ["y"])
-    runs = [rounded_run(case, lambda: (X.clone(),), 3) for _ in range(2)]
+    runs = [forward_run(case, lambda: (X.clone(),), coin(3)) for _ in range(2)]
     assert runs[0] is not None and runs[1] is not None
     assert torch.equal(runs[0].outputs[0], runs[1].outputs[0])
 
 
 def test_a_program_that_raises_then_says_nothing() -> None:
     case = build([given("x", tensor((4, 8)))], [op("y", "torch.mm", R("x"), R("x"))], ["y"])
-    assert rounded_run(case, lambda: (X.clone(),), 0) is None
+    assert forward_run(case, lambda: (X.clone(),), coin(0)) is None

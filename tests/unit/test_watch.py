@@ -193,3 +193,25 @@ def test_the_folder_of_the_script_is_kept_only_for_a_module_that_comes_from_it(
     prelude = watcher._prelude(frozenset(["mine"]), frozenset())
     assert line in prelude
     assert (str(tmp_path) in prelude) == kept
+
+
+def next_integer(call: Any) -> Any:
+    return lambda *args: tuple(value + 1 if not value.is_floating_point() else value for value in call(*args))
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "change", "sure"),
+    [
+        (lambda x: x.sin(), X, wrong, ["output:sin"]),
+        (lambda x: x.sin(), X.clone().requires_grad_(), wrong_gradient, []),
+        (lambda x: x.mul_(2) + 1, X.clone(), forgets_writes, []),
+        (lambda x: x.tanh().argmax(-1), torch.linspace(-1, 1, 12).reshape(3, 4), next_integer, ["output:argmax"]),
+        (lambda x: x.tanh().argmax(-1), torch.full((3, 16), 9.5), next_integer, []),
+    ],
+    ids=["an output", "a gradient", "a write", "an integer", "an integer that rounding decides"],
+)
+def test_only_an_output_that_no_rounding_explains_is_surely_wrong(
+    fn: Any, x: torch.Tensor, change: Any, sure: list[str], tmp_path: Path
+) -> None:
+    (event,) = named(run(tmp_path, fn, x, change=change), "diverged")
+    assert [row["where"] for row in event["sure"]] == sure
