@@ -8,6 +8,7 @@ between inputs. Recorded elements stay what they are; those of a rule are taken 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from minify.case import (
@@ -68,8 +69,8 @@ def _plainer(item: Input, fact: str, fresh: int) -> Input:
         flags = tuple(flag for flag in item.meta.flags if flag != fact)
         return dataclasses.replace(item, meta=dataclasses.replace(item.meta, flags=flags))
     if fact == "unshared":
-        meta = dataclasses.replace(item.meta, storage=fresh)
-        return _placed(item, _compact(meta) if isinstance(item.value, Recipe) else meta)
+        reached = extent(item.meta) if isinstance(item.value, Recipe) else item.meta.storage_size
+        return _placed(item, dataclasses.replace(item.meta, storage=fresh, storage_size=reached))
     return _placed(item, LAYOUTS[fact](item.meta))
 
 
@@ -90,8 +91,7 @@ def _differs(meta: TensorMeta, plainer: TensorMeta) -> bool:
 
 
 def _at_start(meta: TensorMeta) -> TensorMeta:
-    moved = dataclasses.replace(meta, offset=0)
-    return dataclasses.replace(moved, storage_size=meta.storage_size - meta.offset)
+    return dataclasses.replace(meta, offset=0, storage_size=meta.storage_size - meta.offset)
 
 
 def _dense(meta: TensorMeta) -> TensorMeta:
@@ -103,11 +103,6 @@ def _row_major(meta: TensorMeta) -> TensorMeta:
     return dataclasses.replace(meta, stride=contiguous_stride(meta.shape), storage_size=meta.offset + numel(meta.shape))
 
 
-def _compact(meta: TensorMeta) -> TensorMeta:
-    """No more memory than is reached."""
-    return dataclasses.replace(meta, storage_size=extent(meta))
-
-
 LAYOUTS: dict[str, Callable[[TensorMeta], TensorMeta]] = {
     "no offset": _at_start,
     "dense": _dense,
@@ -116,8 +111,8 @@ LAYOUTS: dict[str, Callable[[TensorMeta], TensorMeta]] = {
 
 
 def _shared(case: Case) -> frozenset[int]:
-    found = [item.meta.storage for item in tensor_inputs(case)]
-    return frozenset(number for number in found if found.count(number) > 1)
+    found = Counter(item.meta.storage for item in tensor_inputs(case))
+    return frozenset(number for number, members in found.items() if members > 1)
 
 
 SIMPLIFY_LAYOUTS = Pass("layouts", find, rewrite, polish=True)
