@@ -207,6 +207,11 @@ def warm_up() -> None:
         warnings.warn(f"no vector instructions: {error}", stacklevel=2)
 
 
+def survived_fork() -> bool:
+    """Whether a fork of a process that imported torch can use the GPU: not where that process looked for one itself."""
+    return not torch.cuda._is_in_bad_fork()
+
+
 def backend(name: str) -> GraphCompiler:
     """The graph compiler registered under `name`. Raises torch's InvalidBackend for an unknown one."""
     return importlib.import_module("torch._dynamo.backends.registry").lookup_backend(name)  # type: ignore[no-any-return]

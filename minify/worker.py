@@ -1,8 +1,9 @@
 """Runs in the worker process: answers one `Question` after another. The only file that compiles a candidate, and the
 only one that catches every exception: a candidate may do anything.
 
-`python -m minify.worker FD`: FD is the channel's descriptor. Each phase is announced before it is entered, so that the
-parent knows what killed a process that says nothing more.
+`python -m minify.worker FD`: FD is the channel's descriptor; with `--fork-server` before it, that of what wants workers
+forked. Each phase is announced before it is entered, so that the parent knows what killed a process that says nothing
+more.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import Any
 
 import torch
 
-from minify import channel, torch_internals
+from minify import torch_internals
 from minify.crashes import crash_signature, first_line, trace_text
+from minify.fork_server import connected
 from minify.reference import lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
 from minify.tolerance import Tolerance
@@ -31,10 +33,9 @@ from minify.verdict import Observation, Question, Signature, WorkerError
 
 def main() -> None:
     """Serve until the parent hangs up."""
-    link = channel.connect(sys.argv[-1])
-    faulthandler.enable()
     warnings.simplefilter("ignore")
-    torch_internals.warm_up()
+    link = connected(sys.argv, torch_internals.warm_up, torch_internals.survived_fork)
+    faulthandler.enable()
     while (question := link.receive()) is not None:
         try:
             link.answer(answer(question, link.phase))

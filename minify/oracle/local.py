@@ -82,7 +82,7 @@ class LocalOracle:
         self._allowed = 0.0
         command = [sys.executable, "-m", "minify.worker"]
         self._surroundings = surroundings()
-        self._pool = WorkerPool(command, workers, environment=_environment())
+        self._pool = WorkerPool(command, workers, environment=_environment(), forks=True)
 
     def __enter__(self) -> LocalOracle:
         return self
@@ -326,5 +326,6 @@ def _environment() -> dict[str, str]:
         "PYTHONHASHSEED": "0",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "0",
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # to look for a GPU through CUDA itself would keep forks from using one
         "TOKENIZERS_PARALLELISM": "false",
     }

@@ -17,8 +17,9 @@ import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
 
+from minify.oracle.launcher import Launcher
 from minify.oracle.nest import Nest, sweep_stale_folders
-from minify.oracle.worker_process import Reply, WorkerProcess
+from minify.oracle.worker_process import GaveUp, Reply, WorkerProcess
 
 __all__ = ["Reply", "WorkerPool"]
 
@@ -32,7 +33,8 @@ class WorkerPool:
 
     Each worker runs `command` plus the number of its channel's descriptor, in a session of its own (Ctrl-C does not
     reach it), with `environment` on top of ours, MINIFY_SCRATCH and the compiler caches in a folder of its own. One is
-    started when a request finds none warm, and has `start_timeout` seconds for that. It is killed, with all it
+    started, or with `forks` forked from a process that has its imports done, when a request finds none warm, and has
+    `start_timeout` seconds for that. It is killed, with all it
     started, after a death, a timeout, an answer whose `retire_worker` is true, or one that leaves it larger than
     `recycle_rss_bytes`. Once workers are seen to end by what they are asked, up to `size` more stand by."""
 
@@ -44,11 +46,11 @@ class WorkerPool:
         environment: Mapping[str, str] | None = None,
         recycle_rss_bytes: int = RECYCLE_RSS_BYTES,
         start_timeout: float = START_SECONDS,
+        forks: bool = False,
     ) -> None:
         if size < 1:
             raise ValueError(f"a pool has 1 worker or more, not {size}")
         self.size = size
-        self._command = tuple(command)
         self._environment = dict(environment or {})
         self._recycle_rss_bytes = recycle_rss_bytes
         self._start_timeout = start_timeout
@@ -57,10 +59,12 @@ class WorkerPool:
         self._queue: deque[_Job] = deque()
         self._warm: list[WorkerProcess] = []
         self._spent = 0
+        self._starting = 0
         self._closed = False
         self._numbers = itertools.count(1)
         sweep_stale_folders()
         self._nest = Nest()
+        self._launch = Launcher(command, self._nest.root, forks=forks)
         atexit.register(self.close)
         self._lanes = [threading.Thread(target=self._serve, name=f"minify-lane-{n}", daemon=True) for n in range(size)]
         for lane in self._lanes:
@@ -107,6 +111,7 @@ class WorkerPool:
                 lane.join()
         while self._warm:
             self._warm.pop().kill()
+        self._launch.close()
         self._nest.close()
         atexit.unregister(self.close)
 
@@ -136,6 +141,8 @@ class WorkerPool:
             worker = self._take_worker()
         except OSError as error:
             return Reply(None, "", "cannot start", str(error), 0.0)
+        except GaveUp as reason:
+            return Reply(None, "", str(reason), "", 0.0)
         keep = False
         try:
             self._stand_by()
@@ -166,9 +173,17 @@ class WorkerPool:
     def _stand_by(self) -> None:
         """Start the worker that will be wanted if the one just taken goes the way of those before: to start takes seconds, on
         a GPU more than many a crash or hang, and can as well go on meanwhile."""
-        with self._turn, contextlib.suppress(OSError):
-            if len(self._warm) < min(self._spent, self.size) and not self._closed:
-                self._warm.insert(0, self._start())
+        with self._turn:
+            if len(self._warm) + self._starting >= min(self._spent, self.size) or self._closed:
+                return
+            self._starting += 1
+        spare = None
+        with contextlib.suppress(OSError, GaveUp):
+            spare = self._start()
+        with self._turn:
+            self._starting -= 1
+            if spare is not None:
+                self._warm.insert(0, spare)
 
     def _note_end(self, died: str) -> None:
         """Count the workers that requests cost. Where the system kills one, it is short of memory: whoever is idle goes too."""
@@ -182,7 +197,7 @@ class WorkerPool:
 
     def _start(self) -> WorkerProcess:
         folder = self._nest.root / str(next(self._numbers))
-        return WorkerProcess(self._command, self._environment, folder, self._start_timeout, lambda: self._closed)
+        return WorkerProcess(self._launch, self._environment, folder, self._start_timeout, lambda: self._closed)
 
 
 class _Job:

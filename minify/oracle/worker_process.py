@@ -13,10 +13,11 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from minify.channel import ANSWER, PHASE, READY, Wire
+from minify.fork_server import Process
 from minify.oracle.nest import GROUP_FILE
 
 _TICK_SECONDS = 0.1
@@ -40,16 +41,24 @@ class Reply:
     seconds: float
 
 
-class _GaveUp(Exception):
+class GaveUp(Exception):
     """We stopped waiting for the worker; the text says why, in the words of `Reply.died`."""
 
 
+Check = Callable[[], object]
+Launch = Callable[[Mapping[str, str], int, int, Check], Process]
+
+
 class WorkerProcess:
-    """One process, its group and its folder. One thread uses it at a time; after a reply `died`, only to kill it."""
+    """One process, its group and its folder. One thread uses it at a time; after a reply `died`, only to kill it.
+
+    `launch(environment, channel, log, check)` makes the process, a leader of its own session that was given these two descriptors.
+    Where that takes long it calls `check`, which raises GaveUp, and so does the constructor then. Raises OSError and
+    EOFError where there can be no process."""
 
     def __init__(
         self,
-        command: Sequence[str],
+        launch: Launch,
         environment: Mapping[str, str],
         folder: Path,
         start_timeout: float,
@@ -66,17 +75,11 @@ class WorkerProcess:
         ours, theirs = socket.socketpair()
         ours.settimeout(_TICK_SECONDS)
         self._wire = Wire(ours, self._on_silence)
+        self._allow(start_timeout)
         try:
             with theirs, self._log.open("ab") as log:
-                self._process = subprocess.Popen(
-                    [*command, str(theirs.fileno())],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env={**os.environ, **environment, **_private_places(folder)},
-                    pass_fds=[theirs.fileno()],
-                    start_new_session=True,
-                )
+                places = {**environment, **private_places(folder)}
+                self._process = launch(places, theirs.fileno(), log.fileno(), self._check_patience)
         except BaseException:
             ours.close()
             shutil.rmtree(folder, ignore_errors=True)
@@ -100,7 +103,7 @@ class WorkerProcess:
             value = self._hear(ANSWER)
         except EOFError:
             died = self._cause_of_death()
-        except _GaveUp as reason:
+        except GaveUp as reason:
             died = str(reason)
         tail = self._tail() if died else ""
         return Reply(value, self._phase, died, tail, time.monotonic() - began)
@@ -121,6 +124,9 @@ class WorkerProcess:
         process is reaped, since from then on the system may give it to another."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        if self.alive():  # a worker forked this moment does not lead its group yet
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self._process.pid, signal.SIGKILL)
         (self._folder / GROUP_FILE).unlink(missing_ok=True)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=30)
@@ -144,9 +150,9 @@ class WorkerProcess:
 
     def _check_patience(self) -> None:
         if self._cancelled():
-            raise _GaveUp("cancelled")
+            raise GaveUp("cancelled")
         if self._deadline is not None and time.monotonic() > self._deadline:
-            raise _GaveUp("timeout")
+            raise GaveUp("timeout")
 
     def _on_silence(self) -> None:
         """Called every tick while nothing comes. The death of a worker shows here, and not as the end of the stream,
@@ -179,7 +185,7 @@ class WorkerProcess:
             return ""
 
 
-def _private_places(folder: Path) -> dict[str, str]:
+def private_places(folder: Path) -> dict[str, str]:
     """TMPDIR stays as it is: torch's precompiled headers lie below it and take each worker 20 s to make anew."""
     return {
         "MINIFY_SCRATCH": str(folder),

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from minify.oracle.launcher import FOLDER
 from minify.oracle.nest import MARK, Nest
 from minify.oracle.pool import WorkerPool
 
@@ -24,7 +25,7 @@ Open = Callable[..., WorkerPool]
 
 WORKER = """
 import ctypes, os, subprocess, sys, time, types
-from minify.channel import connect
+from minify.fork_server import connected
 
 def note(path, *pids):
     with open(path + ".part", "w") as file:
@@ -80,8 +81,12 @@ ACTIONS = {
     "exit_leaving_fork": exit_leaving_fork, "segfault": segfault, "shout": shout, "lie": lie,
 }
 
-time.sleep(float(os.environ.get("START_DELAY", 0)))
-channel = connect(sys.argv[-1])
+def preload():
+    time.sleep(float(os.environ.get("START_DELAY", 0)))
+    with open(os.environ.get("IMPORTS", os.devnull), "a") as file:
+        file.write("imported\\n")
+
+channel = connected(sys.argv, preload, lambda: "NO_FORKS" not in os.environ)
 while (request := channel.receive()) is not None:
     action, argument = request
     channel.phase(action)
@@ -92,8 +97,8 @@ PARENT = """
 import os, sys, time
 from minify.oracle.pool import WorkerPool
 
-_, worker, note, ending = sys.argv
-pool = WorkerPool([sys.executable, worker], 2)
+_, worker, note, ending, forks = sys.argv
+pool = WorkerPool([sys.executable, worker], 2, forks=forks == "forked")
 pool.submit(("hold_gil", note), None)
 pool.submit(("echo", 1), None).result()
 while not os.path.exists(note):
@@ -122,13 +127,14 @@ def worker(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def open_pool(worker: Path) -> Iterator[Open]:
+@pytest.fixture(params=["started", "forked"])
+def open_pool(request: pytest.FixtureRequest, worker: Path) -> Iterator[Open]:
     """Opens pools of stand-in workers, and closes them after the test."""
     pools = []
+    forks = request.param == "forked"
 
     def open_one(size: int = 1, **settings: object) -> WorkerPool:
-        pools.append(WorkerPool([sys.executable, str(worker)], size, **settings))  # type: ignore[arg-type]
+        pools.append(WorkerPool([sys.executable, str(worker)], size, forks=forks, **settings))  # type: ignore[arg-type]
         return pools[-1]
 
     yield open_one
@@ -212,7 +218,7 @@ def test_a_worker_killed_in_the_middle_is_reported_with_its_phase(open_pool: Ope
 
 def workers_of(temporary: Path) -> int:
     (nest,) = temporary.iterdir()
-    return sum(path.is_dir() for path in nest.iterdir())
+    return sum(path.is_dir() and path.name != FOLDER for path in nest.iterdir())
 
 
 def test_once_a_worker_died_of_a_request_the_next_one_stands_by(
@@ -421,18 +427,82 @@ def test_close_ends_what_is_running_and_leaves_nothing(open_pool: Open, tmp_path
         pool.submit(("echo", 1), 60)
 
 
+# --- the process that forks them -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def forking(worker: Path) -> Iterator[WorkerPool]:
+    with WorkerPool([sys.executable, str(worker)], 1, forks=True) as pool:
+        yield pool
+
+
+def server_of(temporary: Path) -> int:
+    (group,) = temporary.glob(f"*/{FOLDER}/group")
+    return int(group.read_text())
+
+
+def test_workers_of_one_server_import_once(worker: Path, tmp_path: Path) -> None:
+    imports = tmp_path / "imports"
+    with WorkerPool([sys.executable, str(worker)], 2, forks=True, environment={"IMPORTS": str(imports)}) as pool:
+        futures = [pool.submit(("exit", 1), 60) for _ in range(6)]
+        assert [future.result().died for future in futures] == ["exit 1"] * 6
+    assert imports.read_text() == "imported\n"
+
+
+def test_a_worker_outlives_the_server_and_the_next_comes_from_a_new_one(forking: WorkerPool, temporary: Path) -> None:
+    pid, first = ask(forking, "pid"), server_of(temporary)
+    os.kill(first, signal.SIGKILL)
+    assert eventually(lambda: gone(first))
+    forking.submit(("exit", 1), 60).result()
+    assert ask(forking, "pid") != pid
+    assert server_of(temporary) != first
+
+
+def test_a_worker_whose_server_died_as_well_counts_as_killed(
+    forking: WorkerPool, tmp_path: Path, temporary: Path
+) -> None:
+    future = forking.submit(("hang", str(tmp_path / "pid")), 60)
+    (pid,) = noted(tmp_path / "pid")
+    os.kill(server_of(temporary), signal.SIGKILL)
+    os.kill(pid, signal.SIGKILL)
+    assert future.result().died == "SIGKILL"
+    assert ask(forking, "echo", 1) == 1
+
+
+def test_where_a_fork_would_not_work_workers_are_started(worker: Path, temporary: Path) -> None:
+    with WorkerPool([sys.executable, str(worker)], 1, forks=True, environment={"NO_FORKS": "1"}) as pool:
+        assert ask(pool, "echo", 1) == 1
+        assert not list(temporary.glob(f"*/{FOLDER}"))
+
+
+def test_a_server_that_fails_on_the_way_up_is_a_reply() -> None:
+    with WorkerPool([sys.executable, "-c", "import no_such_module"], 1, forks=True) as pool:
+        reply = pool.submit(1, 60).result()
+    assert reply.died == "cannot start"
+    assert "no_such_module" in reply.stderr_tail
+
+
+def test_a_pool_that_is_closed_does_not_wait_for_the_server(worker: Path) -> None:
+    pool = WorkerPool([sys.executable, str(worker)], 1, forks=True, environment={"START_DELAY": "1000"})
+    future = pool.submit(("echo", 1), None)
+    assert eventually(future.running)
+    pool.close()
+    assert future.result().died == "cancelled"
+
+
 def test_a_pool_has_at_least_one_worker() -> None:
     with pytest.raises(ValueError, match="not 0"):
         WorkerPool(["true"], 0)
 
 
+@pytest.mark.parametrize("forks", ["started", "forked"])
 @pytest.mark.parametrize("ending", ["SIGKILL", "SIGTERM", "SIGINT", "exit", "vanish"])
-def test_nothing_outlives_a_parent(worker: Path, tmp_path: Path, temporary: Path, ending: str) -> None:
+def test_nothing_outlives_a_parent(worker: Path, tmp_path: Path, temporary: Path, ending: str, forks: str) -> None:
     """Even with a worker that holds the GIL in C code, and however the parent goes."""
     script, note = tmp_path / "parent.py", tmp_path / "pids"
     script.write_text(PARENT)
     argument = "linger" if ending.startswith("SIG") else ending
-    command = [sys.executable, str(script), str(worker), str(note), argument]
+    command = [sys.executable, str(script), str(worker), str(note), argument, forks]
     with subprocess.Popen(command, start_new_session=True, stderr=subprocess.DEVNULL) as parent:
         pids = noted(note)
         assert not ending.startswith("SIG") or not any(gone(pid) for pid in pids)
