@@ -188,17 +188,14 @@ class ForkServer:
                 self._ended[pid] = int(str(answer))
             return self._ended[pid]
 
-    def wait(self, timeout: float) -> int:
-        """How the server itself ended. Raises subprocess.TimeoutExpired."""
-        return self._process.wait(timeout)
-
-    def close(self) -> None:
-        """End the server. Its workers are ended by whoever uses them."""
+    def close(self) -> int:
+        """End the server, if it has not ended, and say how it did. Its workers are ended by whoever uses them."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout=30)
         self._link.close()
+        return self._process.returncode or 0
 
     def _on_silence(self) -> None:
         self._check()

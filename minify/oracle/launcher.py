@@ -14,7 +14,7 @@ from pathlib import Path
 
 from minify.fork_server import WORKS_HERE, ForkServer, Process
 from minify.oracle.nest import GROUP_FILE
-from minify.oracle.worker_process import private_places
+from minify.oracle.worker_process import GaveUp, cause, private_places
 
 FOLDER = "fork-server"
 _ATTEMPTS = 2
@@ -30,24 +30,29 @@ class Launcher:
         self._forks = forks and WORKS_HERE
         self._turn = threading.Lock()
         self._server: ForkServer | None = None
+        self._words, self._ended = "", 0
 
     def __call__(self, environment: Mapping[str, str], channel: int, log: int, check: Callable[[], object]) -> Process:
         """A process whose channel is the descriptor `channel` and which prints into `log`. `check` may raise to give up.
 
-        Raises OSError, with the last words of what was to fork it, where there can be none."""
-        for _ in range(_ATTEMPTS):
+        Raises OSError, with the last words of what was to fork it, where there can be none, and GaveUp where that was
+        killed, by a system short of memory say."""
+        words, ended = "", 0
+        for _ in range(_ATTEMPTS):  # one that was killed while idle says so only now
             server = self._up(environment)
             if server is None:
                 return _started(self._command, environment, channel, log)
             try:
                 forked = server.fork(environment, channel, log, check)
             except EOFError:
-                words = self._drop(server)
+                words, ended = self._drop(server)
                 continue
             if forked is not None:
                 return forked
             self._forks = False
             self._drop(server)
+        if ended < 0:
+            raise GaveUp(cause(ended))
         raise OSError(words)
 
     def close(self) -> None:
@@ -67,17 +72,16 @@ class Launcher:
                 (self._folder / GROUP_FILE).write_text(f"{self._server.pid}\n")
             return self._server
 
-    def _drop(self, server: ForkServer) -> str:
-        """End the server, whoever is the first to ask; returns what it printed last."""
+    def _drop(self, server: ForkServer) -> tuple[str, int]:
+        """End the server, whoever is the first to ask; returns what it printed last and how it ended."""
         with self._turn:
-            if self._server is not server:
-                return ""
-            self._server = None
-            (self._folder / GROUP_FILE).unlink(missing_ok=True)
-            server.close()
-            words = (self._folder / "log").read_text(errors="replace")[-_TAIL_CHARACTERS:]
-            shutil.rmtree(self._folder, ignore_errors=True)
-            return words
+            if self._server is server:
+                self._server = None
+                (self._folder / GROUP_FILE).unlink(missing_ok=True)
+                self._words = (self._folder / "log").read_text(errors="replace")[-_TAIL_CHARACTERS:]
+                self._ended = server.close()
+                shutil.rmtree(self._folder, ignore_errors=True)
+            return self._words, self._ended
 
 
 def _started(command: Sequence[str], environment: Mapping[str, str], channel: int, log: int) -> Process:

@@ -169,12 +169,7 @@ class WorkerProcess:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return "hung up"
-        if code >= 0:
-            return f"exit {code}"
-        try:
-            return signal.Signals(-code).name
-        except ValueError:
-            return f"signal {-code}"
+        return cause(code)
 
     def _tail(self) -> str:
         try:
@@ -183,6 +178,16 @@ class WorkerProcess:
                 return log.read().decode(errors="replace")
         except OSError:
             return ""
+
+
+def cause(code: int) -> str:
+    """How a process ended, in the words of `Reply.died`, by what `Popen.poll` says of it."""
+    if code >= 0:
+        return f"exit {code}"
+    try:
+        return signal.Signals(-code).name
+    except ValueError:
+        return f"signal {-code}"
 
 
 def private_places(folder: Path) -> dict[str, str]:

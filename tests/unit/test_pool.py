@@ -482,6 +482,19 @@ def test_a_server_that_fails_on_the_way_up_is_a_reply() -> None:
     assert "no_such_module" in reply.stderr_tail
 
 
+def test_a_server_killed_on_the_way_up_says_nothing_of_the_request(worker: Path, temporary: Path) -> None:
+    with WorkerPool([sys.executable, str(worker)], 1, forks=True, environment={"START_DELAY": "1000"}) as pool:
+        future = pool.submit(("echo", 1), 60)
+        for _ in range(2):
+            assert eventually(lambda: bool(list(temporary.glob(f"*/{FOLDER}/group"))))
+            server = server_of(temporary)
+            os.kill(server, signal.SIGKILL)
+            assert eventually(
+                lambda server=server: not list(temporary.glob(f"*/{FOLDER}/group")) or server_of(temporary) != server
+            )
+        assert (future.result().died, future.result().phase) == ("SIGKILL", "")
+
+
 def test_a_pool_that_is_closed_does_not_wait_for_the_server(worker: Path) -> None:
     pool = WorkerPool([sys.executable, str(worker)], 1, forks=True, environment={"START_DELAY": "1000"})
     future = pool.submit(("echo", 1), None)
