@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from minify import pipeline
+from minify import pipeline, regions
 from minify.capture.function import capture_function
 from minify.errors import EXIT_STOPPED_EARLY, NoFailure, Stopped, Unstable, UsageError
 from minify.report import Report
@@ -62,7 +62,7 @@ def minify(
         suspects = capture_function(fn, inputs, folder.path, how, train=train)
         return pipeline.run(request, folder, StopFlag(budget), _Telling(tell), suspects)
     except (NoFailure, Unstable) as error:
-        pipeline.no_failure_report(request, folder, error)
+        regions.no_failure_report(request, folder, error)
         raise
     except Stopped as stop:
         report = _nothing_confirmed(kind, folder, stop)

@@ -234,14 +234,14 @@ def _run(request: Request, folder: RunFolder, as_json: bool) -> list[Report]:
 
     stop = StopFlag(request.budget)
     with stop.listening(), Screen() as screen:
-        from minify import pipeline
+        from minify import pipeline, regions
 
         try:
             if request.every:
-                return pipeline.run_all(request, folder, stop, screen)
+                return regions.run_all(request, folder, stop, screen)
             return [pipeline.run(request, folder, stop, screen)]
         except (NoFailure, Unstable) as error:
-            report = pipeline.no_failure_report(request, folder, error)
+            report = regions.no_failure_report(request, folder, error)
             if as_json:
                 click.echo(_json(report))
             raise

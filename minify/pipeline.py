@@ -18,7 +18,6 @@ from minify.capture.script import Suspect, watch_script
 from minify.case import Case, Derived
 from minify.emit import Facts, Verification, emit, inline_values, verify, write_data
 from minify.errors import (
-    EXIT_NO_FAILURE,
     EXIT_REDUCED,
     EXIT_STOPPED_EARLY,
     EXIT_UNSTABLE,
@@ -119,10 +118,10 @@ def _watched(this: Run) -> tuple[Suspect, ...]:
     request, folder = this.request, this.folder
     if folder.captured() is not None:
         return (Suspect(request.region or 0, folder.case_file, True, part=request.part, sure=request.sure),)
-    return _watch(request, folder, this.stop, this.progress)
+    return watch(request, folder, this.stop, this.progress)
 
 
-def _watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> tuple[Suspect, ...]:
+def watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> tuple[Suspect, ...]:
     if not Path(request.script).is_file():
         raise UsageError(
             f"no script at {request.script}", "it is needed: the run ended before its failure was confirmed"
@@ -148,7 +147,7 @@ def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> Confirmed:
         known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
         this.folder.save_request(known)
         return confirmed
-    raise _graver(reasons)
+    raise graver(reasons)
 
 
 def _all_of(this: Run, suspect: Suspect, case: Case, searched: int) -> Confirmed:
@@ -195,7 +194,7 @@ def _session(this: Run, case: Case, observation: Observation, signature: Signatu
     )
 
 
-def _graver(reasons: list[NoFailure | Unstable]) -> NoFailure | Unstable:
+def graver(reasons: list[NoFailure | Unstable]) -> NoFailure | Unstable:
     """Of several regions' answers the one to give: a failure that could not be pinned down outweighs none."""
     return next((reason for reason in reasons if isinstance(reason, Unstable)), reasons[0])
 
@@ -291,7 +290,7 @@ def _kept_beside(this: Run, session: Session) -> tuple[str, ...]:
     """Other failures that candidates showed, each as the beginning of a run of its own."""
     found = []
     for number, (signature, case) in enumerate(session.slipped.items(), start=1):
-        beside = _folder_within(this.folder, f"also-found-{number}")
+        beside = this.folder.within(f"also-found-{number}")
         beside.save_request(dataclasses.replace(this.request, kind=signature.kind, every=False))
         cases.save(case, beside.case_file)
         found.append(f"{signature}; `minify resume {beside.path}` reduces it")
@@ -333,64 +332,3 @@ def _judged(this: Run, report: Report, first: Baseline, reduction: Reduction, ch
         why = "the failure needs recorded data; --data says that is fine"
         return ended("stopped early", EXIT_STOPPED_EARLY, why)
     return ended("reduced", EXIT_REDUCED, "")
-
-
-def no_failure_report(request: Request, folder: RunFolder, error: Exception) -> Report:
-    """What `report.json` says where nothing could be minified."""
-    code = getattr(error, "exit_code", EXIT_NO_FAILURE)
-    outcome = {EXIT_NO_FAILURE: "no failure", EXIT_UNSTABLE: "unstable"}.get(code, "error")
-    report = Report(outcome, code, request.kind, folder.path, message=str(error))
-    report.write()
-    return report
-
-
-def run_all(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> list[Report]:
-    """Minify each failing region that differs from the ones before, each in `region-<n>/` of the folder."""
-    suspects = _watch(request, folder, stop, progress)
-    reports: list[Report] = []
-    reasons: list[NoFailure | Unstable] = []
-    seen: set[tuple[object, ...]] = set()
-    for suspect in suspects:
-        part, single = _region_folder(request, folder, suspect)
-        try:
-            report = run(part, single, stop, progress, (dataclasses.replace(suspect, case=single.case_file),))
-        except (NoFailure, Unstable) as reason:
-            progress.step(f"{suspect}: {reason}")
-            reasons.append(reason)
-            continue
-        except Stopped as stopped:
-            if not reports:
-                raise
-            reports[-1] = _stopped_before(reports[-1], suspect, stopped)
-            break
-        key = (report.signature, report.calls)
-        if key not in seen:
-            reports.append(report)
-        seen.add(key)
-    if not reports:
-        raise _graver(reasons)
-    return reports
-
-
-def _region_folder(request: Request, folder: RunFolder, suspect: Suspect) -> tuple[Request, RunFolder]:
-    """A request and a folder for one region; the folder may be there already, from before a resume."""
-    single = _folder_within(folder, str(suspect).replace(" ", "-"))
-    part = dataclasses.replace(request, region=suspect.region, part=suspect.part, every=False)
-    single.save_request(part)
-    cases.save(cases.load(suspect.case), single.case_file)
-    return part, single
-
-
-def _folder_within(folder: RunFolder, name: str) -> RunFolder:
-    """A run's folder inside another's, whose recorded values it shares."""
-    inner = RunFolder(folder.path / name)
-    inner.path.mkdir(exist_ok=True)
-    if not inner.store.is_symlink():
-        inner.store.symlink_to(Path("..") / folder.store.name)
-    return inner
-
-
-def _stopped_before(report: Report, suspect: Suspect, stopped: Stopped) -> Report:
-    """The last report there is, as one of a run that left regions out."""
-    why = f"stopped ({stopped.reason}) before {suspect}; `minify resume` goes on"
-    return dataclasses.replace(report, exit_code=max(report.exit_code, EXIT_STOPPED_EARLY), message=why)

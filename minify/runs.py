@@ -88,6 +88,14 @@ class RunFolder:
     def repro(self) -> Path:
         return self.path / "repro.py"
 
+    def within(self, name: str) -> RunFolder:
+        """A run's folder inside this one, whose recorded values it shares."""
+        inner = RunFolder(self.path / name)
+        inner.path.mkdir(exist_ok=True)
+        if not inner.store.is_symlink():
+            inner.store.symlink_to(Path("..") / self.store.name)
+        return inner
+
     @contextmanager
     def held(self) -> Iterator[None]:
         """Nobody else may run in this folder meanwhile; the hold ends with this process, however that ends.

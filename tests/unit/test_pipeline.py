@@ -15,7 +15,7 @@ from minify.baseline import Baseline
 from minify.capture.script import Suspect
 from minify.case import Case, Ref, Settings
 from minify.errors import NoFailure
-from minify.pipeline import Confirmed, _confirmed, _folder_within, _kept_beside, _one_op_of, _watched
+from minify.pipeline import Confirmed, _confirmed, _kept_beside, _one_op_of, _watched
 from minify.runs import Request, RunFolder
 from minify.verdict import Divergence, Observation, Signature
 from tests.cases import chain
@@ -46,11 +46,11 @@ def test_another_failure_that_a_candidate_showed_is_kept_as_a_run_to_go_on_with(
 def test_a_folder_within_shares_the_store_wherever_both_are_moved(tmp_path: Path) -> None:
     outer = tmp_path / "outer"
     outer.mkdir()
-    inner = _folder_within(run_in(outer).folder, "region-1")
+    inner = run_in(outer).folder.within("region-1")
     moved = outer.rename(tmp_path / "moved")
     (moved / "store" / "value").touch()
     assert (moved / inner.path.name / "store" / "value").exists()
-    assert _folder_within(RunFolder(moved), "region-1").path == moved / "region-1"
+    assert RunFolder(moved).within("region-1").path == moved / "region-1"
 
 
 # --- the op that fails alone, before the whole region is asked -----------------------------------------------------------
