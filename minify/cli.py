@@ -15,6 +15,7 @@ import click
 from minify.errors import (
     CHECK_CANNOT_TELL,
     EXIT_BUG,
+    EXIT_NO_FAILURE,
     EXIT_STOPPED_EARLY,
     EXIT_USAGE,
     MinifyError,
@@ -191,6 +192,35 @@ def check(repro: Path, repeat: int, timeout: float) -> None:
     sys.exit(code)
 
 
+@main.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--workers", type=click.IntRange(1, 64), help="Worker processes. Default: one per core, at most 4.")
+def certify(folder: Path, workers: int | None) -> None:
+    """Ask each question of a finished run's certificate again: does no single edit of its result still fail?
+
+    Exit codes: 0 all answers are the same, 1 some are not, 2 no finished run, 3 stopped.
+    """
+    from minify.recheck import recheck
+    from minify.runs import RunFolder, StopFlag
+
+    stop = StopFlag()
+    try:
+        with stop.listening():
+            found = recheck(RunFolder(folder.resolve()), stop, workers)
+    except MinifyError as error:
+        _fail(str(error), error.exit_code)
+    except (Stopped, KeyboardInterrupt):
+        _fail("stopped", EXIT_STOPPED_EARLY)
+    for edit, counts in found.certificate.counts().items():
+        click.echo(f"{edit}: {', '.join(f'{count} {answer}' for answer, count in counts.items())}", err=True)
+    for line in found.differ:
+        click.echo(f"differs: {line}", err=True)
+    if not found.still_fails:
+        click.echo("differs: the reduced case itself does not fail any more", err=True)
+    click.echo("certified" if found.holds else "not certified")
+    sys.exit(0 if found.holds else EXIT_NO_FAILURE)
+
+
 def _minify(kind: str, given: dict[str, Any]) -> None:
     script, out, as_json = given.pop("script"), given.pop("out"), given.pop("as_json")
 
@@ -270,8 +300,12 @@ def _fail(message: str, code: int) -> None:
 def _show(report: Report, as_json: bool) -> None:
     sizes = f"{report.original['ops']} -> {report.reduced['ops']} ops" if report.reduced else ""
     verified = f"{report.verified.get('reproduced', 0)}/{report.verified.get('runs', 0)} fresh runs fail"
-    minimal = "1-minimal" if report.one_minimal else "not 1-minimal"
+    edits = sum(counts.get("sites", 0) for counts in report.certificate.values())
+    minimal = f"1-minimal ({edits} edits tried)" if report.one_minimal else "not 1-minimal"
     stage = f"first divergent stage: {report.stage}, " if report.stage else ""
+    for words, facts in (("decisive", report.decisive), ("not decisive", report.not_decisive)):
+        for fact in facts:
+            click.echo(f"{words}: {fact}", err=True)
     click.echo(
         f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {report.queries} queries, {report.seconds:.0f} s",
         err=True,

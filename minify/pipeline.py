@@ -8,19 +8,22 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 from minify import baseline, store
 from minify import case as cases
+from minify import certificate as certificates
 from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case, Derived
+from minify.certificate import Certificate, certify
+from minify.conclusion import concluded
+from minify.decisive import Fact, find_facts, told
 from minify.emit import Facts, Verification, emit, inline_values, verify, write_data
 from minify.errors import (
     EXIT_REDUCED,
-    EXIT_STOPPED_EARLY,
-    EXIT_UNSTABLE,
     NoFailure,
     Stopped,
     Unstable,
@@ -73,6 +76,18 @@ class Confirmed:
     searched: int = 0
 
 
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """What a search and the questions after it came to. `final` is the case that the repro prints. A run that was stopped has no
+    certificate and no facts."""
+
+    reduction: Reduction
+    certificate: Certificate | None
+    facts: tuple[Fact, ...]
+    final: Case
+    located: Localised
+
+
 def run(
     request: Request, folder: RunFolder, stop: StopFlag, progress: Progress, suspects: tuple[Suspect, ...] = ()
 ) -> Report:
@@ -87,12 +102,15 @@ def run(
         confirmed = _confirmed(this, suspects or _watched(this))
         suspect, first, session = confirmed.suspect, confirmed.first, confirmed.session
         reduction = _reduced(this, confirmed)
+        certificate, facts = _certified(this, session, reduction), _facts(this, session, reduction)
         final = _plain_values(this, session, reduction)
         located = _stage(this, final, first, reduction)
-        checked = _verified(this, final, session, first, reduction, located)
-        report = _report(this, final, session, reduction)
+        found = Found(reduction, certificate, facts, final, located)
+        checked = _verified(this, session, first, found)
+        report = _report(this, session, found)
     report = dataclasses.replace(
-        _judged(this, report, first, reduction, checked),
+        concluded(report, request, first, reduction, checked),
+        passing=folder.passing if checked.passing else None,
         region=suspect.region,
         part=suspect.part,
         signature=first.signature,
@@ -235,24 +253,68 @@ def _stage(this: Run, final: Case, first: Baseline, reduction: Reduction) -> Loc
         return Localised("", ())
 
 
-def _verified(
-    this: Run, final: Case, session: Session, first: Baseline, reduction: Reduction, located: Localised
-) -> Verification:
+def _certified(this: Run, session: Session, reduction: Reduction) -> Certificate | None:
+    """Every single edit asked of the final case; the search has asked most of them."""
+    cases.save(session.best, this.folder.reduced_file)
+    if reduction.stopped_by:
+        return None
+    try:
+        found = certify(
+            session.best, session.signature, this.oracle, PASSES, partial(store.save_base, this.folder.store)
+        )
+    except Stopped:
+        return None
+    certificates.save(found, this.folder.certificate_file)
+    return found
+
+
+def _facts(this: Run, session: Session, reduction: Reduction) -> tuple[Fact, ...]:
+    if reduction.stopped_by:
+        return ()
+    this.progress.step("which of its properties decide?")
+    random, save_base = session.observation.random, partial(store.save_base, this.folder.store)
+    try:
+        return find_facts(session.best, session.signature, this.oracle, random=random, save_base=save_base)
+    except Stopped:
+        return ()
+
+
+def _verified(this: Run, session: Session, first: Baseline, found: Found) -> Verification:
     """Write the repro and run it in fresh processes; what came of that is written into its header."""
-    repro = this.folder.repro
-    facts = Facts(stage=located.stage, notes=_notes(first), versions=versions())
+    repro, stopped = this.folder.repro, bool(found.reduction.stopped_by)
+    decisive, others = told(found.facts)
+    facts = Facts("", found.located.stage, decisive, others, _notes(first), versions())
+    tolerance = Tolerance(this.request.rtol, this.request.atol)
 
     def write(facts: Facts) -> None:
-        tolerance = Tolerance(this.request.rtol, this.request.atol)
-        cases.write_whole(repro, emit(final, session.observation, session.signature, facts, tolerance).encode())
+        text = emit(found.final, session.observation, session.signature, facts, tolerance)
+        cases.write_whole(repro, text.encode())
 
     write(facts)
-    write_data(final, this.folder.store, repro)
+    write_data(found.final, this.folder.store, repro)
+    passing = _write_passing(this, session, found.facts, tolerance)
     this.progress.step(f"verifying {repro.name} in a fresh process")
-    runs = 1 if reduction.stopped_by else max(1, this.request.runs if first.rate == 1 else 5)
-    checked = verify(repro, first.signature, runs=runs, timeout=max(this.oracle.timeout, 120.0) * 2)
+    runs = 1 if stopped else max(1, this.request.runs if first.rate == 1 else 5)
+    timeout = max(this.oracle.timeout, 120.0) * 2
+    checked = verify(repro, first.signature, runs=runs, timeout=timeout, counterpart=passing)
+    if not checked.passing:
+        this.folder.passing.unlink(missing_ok=True)
     write(dataclasses.replace(facts, reproduced=f"{checked.reproduced}/{checked.runs}"))
     return checked
+
+
+def _write_passing(this: Run, session: Session, facts: tuple[Fact, ...], tolerance: Tolerance) -> Path | None:
+    """The first decisive fact's other side as a program of its own, if it can be written without recorded data."""
+    for fact in facts:
+        case = inline_values(fact.case, this.folder.store)
+        if not fact.decisive or cases.recorded_count(case):
+            continue
+        seen = fact.seen_beside(session.observation)
+        with contextlib.suppress(ValueError):  # what failed is not among its results
+            words = Facts(counterpart=f"there, {fact.change.what}; here, {fact.change.instead}", versions=versions())
+            cases.write_whole(this.folder.passing, emit(case, seen, session.signature, words, tolerance).encode())
+            return this.folder.passing
+    return None
 
 
 def _notes(first: Baseline) -> tuple[str, ...]:
@@ -261,11 +323,13 @@ def _notes(first: Baseline) -> tuple[str, ...]:
     return ()
 
 
-def _report(this: Run, final: Case, session: Session, reduction: Reduction) -> Report:
+def _report(this: Run, session: Session, found: Found) -> Report:
     """What was done and what it cost; how it is to be judged is not filled in yet."""
     unjudged = _unjudged(this.oracle.bugs)
     for line in unjudged:
         this.progress.step(line)
+    final, certificate = found.final, found.certificate
+    decisive, others = told(found.facts)
     return Report(
         outcome="",
         exit_code=EXIT_REDUCED,
@@ -279,7 +343,11 @@ def _report(this: Run, final: Case, session: Session, reduction: Reduction) -> R
         cache_hits=this.oracle.cache_hits,
         slipped=sum(count.slipped for count in session.counts.values()),
         also_found=_kept_beside(this, session),
-        one_minimal=reduction.one_minimal,
+        one_minimal=found.reduction.one_minimal and (certificate is None or certificate.one_minimal),
+        certificate=certificate.counts() if certificate else {},
+        decisive=decisive,
+        not_decisive=others,
+        facts=tuple(fact.as_row() for fact in found.facts),
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
         notes=(*session.observation.notes, *unjudged),
@@ -302,33 +370,3 @@ def _unjudged(bugs: list[str]) -> tuple[str, ...]:
         return ()
     last = bugs[-1].strip().splitlines()[-1]
     return (f"{len(bugs)} candidate(s) could not be judged, an error of minify's own (please report it): {last}",)
-
-
-def _judged(this: Run, report: Report, first: Baseline, reduction: Reduction, checked: Verification) -> Report:
-    """The report with its outcome, exit code and one line why."""
-    needs_data = not checked.alone
-    report = dataclasses.replace(
-        report,
-        verified={"runs": checked.runs, "reproduced": checked.reproduced, "alone": checked.alone},
-        stopped_by=reduction.stopped_by or ("needs recorded data" if needs_data and not this.request.data else ""),
-    )
-
-    def ended(outcome: str, code: int, why: str) -> Report:
-        return dataclasses.replace(report, outcome=outcome, exit_code=code, message=why)
-
-    if checked.reproduced == 0:
-        why = f"the repro does not reproduce in a fresh process: {checked.detail}"
-        return ended("unstable", EXIT_UNSTABLE, why)
-    if first.rate < 1 or checked.reproduced < checked.runs:
-        why = f"the repro fails in {checked.reproduced} of {checked.runs} fresh runs"
-        return ended("unstable", EXIT_UNSTABLE, why)
-    if reduction.stopped_by:
-        why = f"stopped early ({reduction.stopped_by}); `minify resume` goes on"
-        return ended("stopped early", EXIT_STOPPED_EARLY, why)
-    if reduction.unanswered:
-        why = f"not 1-minimal: {reduction.unanswered} candidate(s) were never answered; `minify resume` asks them again"
-        return ended("stopped early", EXIT_STOPPED_EARLY, why)
-    if needs_data and not this.request.data:
-        why = "the failure needs recorded data; --data says that is fine"
-        return ended("stopped early", EXIT_STOPPED_EARLY, why)
-    return ended("reduced", EXIT_REDUCED, "")

@@ -85,6 +85,15 @@ class RunFolder:
         return self.path / "captured.case"
 
     @property
+    def reduced_file(self) -> Path:
+        """The smallest case, which `certificate_file` is of."""
+        return self.path / "reduced.case"
+
+    @property
+    def certificate_file(self) -> Path:
+        return self.path / "certificate.json"
+
+    @property
     def repro(self) -> Path:
         return self.path / "repro.py"
 
@@ -95,6 +104,11 @@ class RunFolder:
         if not inner.store.is_symlink():
             inner.store.symlink_to(Path("..") / self.store.name)
         return inner
+
+    @property
+    def passing(self) -> Path:
+        """The program nearest to the repro that the compiler gets right."""
+        return self.path / "passing.py"
 
     @contextmanager
     def held(self) -> Iterator[None]:

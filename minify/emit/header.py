@@ -15,12 +15,14 @@ from minify.verdict import Divergence, Observation, Signature
 WIDTH = 116
 DATA_FILE = "repro_data.pt"
 _PATH = re.compile(r"(/[\w.+\-]+)+/")  # of a file; its own name stays
+MOST_FACTS = 6
 HANG_SECONDS = 120  # a healthy program of this size, its first C++ headers included, takes a quarter of it
 
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What the run found out beyond the case itself. `reproduced` is "3/3"; `versions` are (name, version) pairs."""
+    """What the run found out beyond the case itself. `reproduced` is "3/3"; `versions` are (name, version) pairs.
+    `counterpart` says what sets the case apart from the repro, for the program beside it that passes."""
 
     title: str = ""
     stage: str = ""
@@ -29,6 +31,7 @@ class Facts:
     notes: tuple[str, ...] = ()
     versions: tuple[tuple[str, str], ...] = ()
     reproduced: str = ""
+    counterpart: str = ""
 
 
 def header(
@@ -41,13 +44,18 @@ def header(
 ) -> str:
     """The docstring's content. `row` is the divergence that the repro checks, None for a crash; `recorded` names the
     inputs that come from a file."""
-    lines = [facts.title or title(case, signature, row), "", symptom(case, observation, signature, row)]
+    if facts.counterpart:
+        lines = [
+            f"torch.compile gets this right: {op_names(case)}",
+            "",
+            f"The repro beside it differs in one thing: {facts.counterpart}.",
+        ]
+    else:
+        lines = [facts.title or title(case, signature, row), "", symptom(case, observation, signature, row)]
     if facts.stage:
         lines.append(f"First divergent stage: {facts.stage}.")
-    if facts.decisive:
-        lines.append(f"Decisive: {'; '.join(facts.decisive)}.")
-    if facts.not_decisive:
-        lines.append(f"Not decisive: {'; '.join(facts.not_decisive)}.")
+    lines += [f"Decisive: {fact}." for fact in facts.decisive[:MOST_FACTS]]
+    lines += [f"Not decisive: {fact}." for fact in facts.not_decisive[:MOST_FACTS]]
     if recorded:
         lines.append(f"Needs {DATA_FILE} beside it: recorded values of {', '.join(recorded)}.")
     lines += facts.notes

@@ -48,13 +48,15 @@ except Exception:
 @dataclasses.dataclass(frozen=True)
 class Verification:
     """`reproduced` of `runs` showed the failure; a run that was stopped is none. `alone` says that the file needed no other
-    beside it. `detail` says how each run ended, `not run` where none did; `output` is what the last one printed."""
+    beside it. `detail` says how each run ended, `not run` where none did; `output` is what the last one printed.
+    `passing` says whether the counterpart ran to its good end."""
 
     runs: int
     reproduced: int
     alone: bool
     detail: str
     output: str
+    passing: bool = False
 
 
 def verify(
@@ -63,29 +65,35 @@ def verify(
     runs: int = 2,
     timeout: float = 600,
     should_stop: Callable[[], object] = lambda: False,
+    counterpart: Path | None = None,
 ) -> Verification:
-    """Run the file `runs` times and count how often it fails as `signature` says. When `should_stop()` turns true the runs in
-    flight are killed, and no more are started. Raises OSError where the file cannot be read or no process be started."""
+    """Run the file `runs` times and count how often it fails as `signature` says; run `counterpart`, which should pass, once.
+
+    When `should_stop()` turns true the runs in flight are killed, and no more are started. Raises OSError where a file
+    cannot be read or no process be started."""
     abandoned = threading.Event()
 
     def unwanted() -> bool:
         return abandoned.is_set() or bool(should_stop())
 
-    def run_once(_: int) -> tuple[int | None, str] | None:
+    def run_once(file: Path) -> tuple[int | None, str] | None:
         """None for a run that was stopped, and so says nothing."""
-        ended = None if unwanted() else run_alone(path, timeout, unwanted)
+        ended = None if unwanted() else run_alone(file, timeout, unwanted)
         return None if ended is not None and ended[0] is None and unwanted() else ended
 
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         try:
-            done = list(pool.map(run_once, range(runs)))
+            done = list(pool.map(run_once, [path] * runs + ([counterpart] if counterpart else [])))
         except BaseException:  # Ctrl-C, say: the pool waits for its threads, which wait for the runs
             abandoned.set()
             raise
-    ran = [ended for ended in done if ended is not None]
+    ran = [ended for ended in done[:runs] if ended is not None]
+    passing = any(ended is not None and ended[0] == CHECK_GOOD for ended in done[runs:])
     reproduced = sum(shows(code, signature) for code, _ in ran)
     endings = ", ".join(described(code) for code, _ in ran) or "not run"
-    return Verification(len(ran), reproduced, not _data_beside(path).exists(), endings, ran[-1][1] if ran else "")
+    return Verification(
+        len(ran), reproduced, not _data_beside(path).exists(), endings, ran[-1][1] if ran else "", passing
+    )
 
 
 def check(path: Path, repeat: int, timeout: float) -> int:

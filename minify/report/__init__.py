@@ -22,7 +22,8 @@ class Report:
     """What a run found. `outcome` is `reduced`, `stopped early`, `unstable` or `no failure`; `repro` is the file, if any.
 
     `queries` are questions a compile was paid for or a worker asked; `search_queries` those spent on finding the ops.
-    `calls` are the targets of the ops left."""
+    `calls` are the targets of the ops left. `facts` are the questions behind `decisive` and `not_decisive`, `passing` the nearest
+    program that passes; `certificate` says for each pass what came of its sites on the final case."""
 
     outcome: str
     exit_code: int
@@ -46,6 +47,10 @@ class Report:
     one_minimal: bool = False
     stopped_by: str = ""
     decisive: tuple[str, ...] = ()
+    not_decisive: tuple[str, ...] = ()
+    facts: tuple[dict[str, Any], ...] = ()
+    passing: Path | None = None
+    certificate: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     passes: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     divergences: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
@@ -58,6 +63,7 @@ class Report:
         row = dataclasses.asdict(self)
         row["schema"] = REPORT_SCHEMA
         row["folder"], row["repro"] = str(self.folder), str(self.repro) if self.repro else None
+        row["passing"] = str(self.passing) if self.passing else None
         row["signature"] = dataclasses.asdict(self.signature) if self.signature else None
         row["versions"] = dict(versions())
         return row
@@ -67,6 +73,11 @@ class Report:
         path = self.folder / "report.json"
         cases.write_whole(path, (json.dumps(self.as_json(), indent=2, default=str) + "\n").encode())
         return path
+
+
+def recorded_signature(folder: Path) -> Signature:
+    """The failure that a run in `folder` reported. Raises OSError, ValueError, KeyError and TypeError where there is none."""
+    return Signature(**json.loads((folder / "report.json").read_text())["signature"])
 
 
 def measure(case: Case) -> dict[str, int]:

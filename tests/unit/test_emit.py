@@ -342,13 +342,21 @@ def test_the_header_states_the_facts_within_the_width() -> None:
     for line in (
         "Expected 1, observed 2.",
         "First divergent stage: lowering.",
-        "Decisive: x is transposed; backward.",
+        "Decisive: x is transposed.",
+        "Decisive: backward.",
         "Not decisive: the dtype.",
         "torch 2.13.0, python 3.11.2; reproduced 3/3.",
         "Exit code 1: the bug shows; 0: it does not; 125: cannot tell.",
     ):
         assert line in lines
     assert max(map(len, lines)) <= 120
+
+
+def test_the_program_that_passes_says_what_sets_it_apart() -> None:
+    lines = emitted(Settings(), facts=Facts(counterpart="there, x is a transpose; here, contiguous")).splitlines()
+    assert lines[0] == '"""torch.compile gets this right: mul + add'
+    assert lines[2] == "The repro beside it differs in one thing: there, x is a transpose; here, contiguous."
+    assert not any(line.startswith("Expected") for line in lines)
 
 
 def test_a_header_with_quotes_and_backslashes_is_still_a_docstring() -> None:

@@ -1,0 +1,106 @@
+"""What must stay and what need not: each property of the final case that a default program would not have, changed.
+
+`find_facts` puts one question for each (`ROWS` says which), after the search has ended. Where the changed program passes,
+the property is decisive; where it fails in the same way, it is not; any other answer says nothing. Most questions are
+those that the search asked last, and are answered from the cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+
+from minify import case as cases
+from minify.case import Case, Derived
+from minify.decisive.rows import CALLS, ROWS, Change
+from minify.errors import InvalidCandidate
+from minify.oracle import Oracle
+from minify.passes.wellformed import well_formed
+from minify.verdict import Observation, Outcome, Signature, Verdict
+
+__all__ = ["Change", "Fact", "find_facts", "told"]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Fact:
+    """A property and what came of changing it. `case` is the changed program, `verdict` the answer to it; `row` names the
+    kind of property."""
+
+    row: str
+    change: Change
+    case: Case
+    verdict: Verdict
+
+    @property
+    def decisive(self) -> bool:
+        return self.verdict.outcome is Outcome.PASSES
+
+    def seen_beside(self, failing: Observation) -> Observation:
+        """What a run of the changed program has to show where it is wrong after all: the divergences of the failing one."""
+        rows = failing.divergences
+        if self.row == "size":  # an element of the larger result may not be there
+            rows = tuple(dataclasses.replace(row, index=()) for row in rows)
+        seen = self.verdict.observation
+        return dataclasses.replace(failing, divergences=rows, trace=seen.trace or failing.trace, random=seen.random)
+
+    def __str__(self) -> str:
+        does = "passes" if self.decisive else "fails as well" if self.verdict.fails else self.verdict.outcome.value
+        return f"{self.change.what}; {self.change.instead} {does}"
+
+    def as_row(self) -> dict[str, object]:
+        """For `report.json`: the words, the answer, and the digest under which the question is on record."""
+        return {
+            "kind": self.row,
+            "fact": self.change.what,
+            "instead": self.change.instead,
+            "outcome": self.verdict.outcome.value,
+            "decisive": self.decisive,
+            "query": cases.digest(self.case),
+        }
+
+
+def told(facts: Sequence[Fact]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The decisive ones in words, and those that are not. That every op is needed goes without saying."""
+    decisive = tuple(str(fact) for fact in facts if fact.decisive and fact.row != CALLS)
+    return decisive, tuple(str(fact) for fact in facts if fact.verdict.fails)
+
+
+def find_facts(
+    case: Case, signature: Signature, oracle: Oracle, *, random: bool, save_base: Callable[[Case], object]
+) -> tuple[Fact, ...]:
+    """All facts of `case`, which fails as `signature` says. `random` says that it draws random numbers; `save_base(case)`
+    makes it available for others to derive values from. Raises Stopped."""
+    changes = [(row, change) for row, changes in ROWS.items() for change in changes(case, random)]
+    waiting = {place: _sound(change.cases) for place, (_, change) in enumerate(changes)}
+    found: dict[int, Fact] = {}
+    asked = {cases.digest(case)}
+    while waiting:  # each round asks the next way of making a change, where the one before made no sense
+        offered = {place: candidate for place, ways in waiting.items() if (candidate := next(ways, None)) is not None}
+        fresh = {place: case for place, case in offered.items() if _unseen(case, asked)}
+        if any(isinstance(item.value, Derived) for one in fresh.values() for item in cases.tensor_inputs(one)):
+            save_base(case)
+        verdicts = oracle.judge_in_order(fresh.values(), signature)
+        for (place, candidate), verdict in zip(fresh.items(), verdicts, strict=True):
+            if verdict.outcome is not Outcome.INVALID:
+                row, change = changes[place]
+                found[place] = Fact(row, change, candidate, verdict)
+        waiting = {place: waiting[place] for place in fresh if place not in found}
+    return tuple(found[place] for place in sorted(found))
+
+
+def _unseen(case: Case, asked: set[str]) -> bool:
+    """Whether nothing like it was asked; two changes may come to the same."""
+    digest = cases.digest(case)
+    fresh = digest not in asked
+    asked.add(digest)
+    return fresh
+
+
+def _sound(ways: tuple[Callable[[], Case], ...]) -> Iterator[Case]:
+    for build in ways:
+        try:
+            candidate = build()
+        except InvalidCandidate:
+            continue
+        if well_formed(candidate):
+            yield candidate

@@ -1,0 +1,247 @@
+"""ROWS: every kind of property that may decide, each with the ways to change it and nothing else. Pure: nothing is run.
+
+The order is the order in which the facts are told, and in which the nearest program that passes is chosen: what leaves the
+program as it is comes first.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from functools import partial
+
+from minify import render
+from minify.case import (
+    Case,
+    Const,
+    Input,
+    Op,
+    Recipe,
+    TensorMeta,
+    contiguous_stride,
+    numel,
+    tensor_inputs,
+)
+from minify.passes.contract import Pass, Site
+from minify.passes.cut_ops import CUT_OPS
+from minify.passes.drop_outputs import DROP_OUTPUTS
+from minify.passes.shrink_dims import Shrink, scopes, shrink, shrinkable, size_classes
+from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
+from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
+from minify.passes.simplify_values import storage_groups, value_range
+
+CALLS = "call"
+MOST_GROWN = 1 << 20  # elements that an input may have once its dim is doubled
+VIEWS = (
+    "t",
+    "transpose",
+    "permute",
+    "view",
+    "reshape",
+    "expand",
+    "unsqueeze",
+    "squeeze",
+    "narrow",
+    "as_strided",
+    "select",
+    "unfold",
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Change:
+    """`what` the case has, `instead` of which something plainer stands in what the first sound one of `cases` builds."""
+
+    what: str
+    instead: str
+    cases: tuple[Callable[[], Case], ...]
+
+
+Row = Callable[[Case, bool], Iterator[Change]]
+
+
+def _edit(case: Case, edit: Pass, site: Site) -> Callable[[], Case]:
+    return partial(edit.rewrite, case, (site,))
+
+
+# --- layouts -------------------------------------------------------------------------------------------------------------
+
+
+def layouts(case: Case, random: bool) -> Iterator[Change]:
+    items = {item.name: item for item in tensor_inputs(case)}
+    for site in SIMPLIFY_LAYOUTS.find(case):
+        fact, item = str(site[0]), items[str(site[1])]
+        others = [
+            other.name for other in items.values() if other.meta.storage == item.meta.storage and other is not item
+        ]
+        words, instead = _layout_words(fact, item, others)
+        yield Change(f"{item.name} {words}", instead, (_edit(case, SIMPLIFY_LAYOUTS, site),))
+
+
+def _layout_words(fact: str, item: Input, others: list[str]) -> tuple[str, str]:
+    meta = item.meta
+    stride = render.text_of(meta.stride)
+    if fact == "no offset":
+        return f"starts {meta.offset} elements into its storage", "offset 0"
+    if fact == "unshared":
+        return f"lies in the memory of {', '.join(others)}", "memory of its own"
+    if fact == "dense":
+        expanded = any(step == 0 and size > 1 for step, size in zip(meta.stride, meta.shape, strict=True))
+        return (
+            (f"is expanded (stride {stride})", "a dense copy") if expanded else (f"has gaps (stride {stride})", "dense")
+        )
+    if fact == "row-major":
+        return f"{_order(meta)} (stride {stride})", "contiguous"
+    return f"is a lazy {fact}", "an ordinary tensor"
+
+
+def _order(meta: TensorMeta) -> str:
+    """What the order of the dims in memory is called."""
+    shape, stride = meta.shape, meta.stride
+    if len(shape) == 2 and stride == tuple(reversed(contiguous_stride(tuple(reversed(shape))))):
+        return "is a transpose"
+    if len(shape) in (4, 5) and stride[1] == min(stride):
+        return "is channels-last"
+    return "has its dims in another order in memory"
+
+
+# --- dtypes and values ---------------------------------------------------------------------------------------------------
+
+
+def values(case: Case, random: bool) -> Iterator[Change]:
+    """Random values, as a program that nobody looked at twice would have."""
+    for owner, members in storage_groups(case).items():
+        value = members[0].value
+        instead = _random_rule(members[0])
+        if instead is None or (isinstance(value, Recipe) and value.kind == instead.kind):
+            continue
+        names = {item.name for item in members}
+        words = f"{owner} {_value_words(value) if isinstance(value, Recipe) else 'holds recorded values'}"
+        yield Change(words, "random content", (partial(_filled, case, names, instead),))
+
+
+def _value_words(value: Recipe) -> str:
+    if value.kind in ("zeros", "ones"):
+        return f"is all {value.kind}"
+    if value.kind == "arange":
+        return "counts up from 0"
+    if value.kind == "full":
+        return f"is filled with {value.args[0]}"
+    return "holds these very values" if value.kind == "literal" else "is random"
+
+
+def _random_rule(item: Input) -> Recipe | None:
+    dtype = item.meta.dtype
+    if dtype == "bool":
+        return Recipe("randint", (0, 2))
+    if dtype.startswith(("int", "uint")):
+        low, high = value_range(item)
+        return None if low is None or high is None or low == high else Recipe("randint", (int(low), int(high) + 1))
+    return Recipe("randn")
+
+
+def _filled(case: Case, names: set[str], rule: Recipe) -> Case:
+    inputs = (
+        dataclasses.replace(item, value=rule) if isinstance(item, Input) and item.name in names else item
+        for item in case.inputs
+    )
+    return dataclasses.replace(case, inputs=tuple(inputs))
+
+
+# --- settings ------------------------------------------------------------------------------------------------------------
+
+
+def settings(case: Case, random: bool) -> Iterator[Change]:
+    for site in SIMPLIFY_SETTINGS.find(case):
+        if site[0] == "seed":
+            continue
+        what, instead = _setting_words(case, tuple(map(str, site)))
+        yield Change(what, instead, (_edit(case, SIMPLIFY_SETTINGS, site),))
+    if random:
+        other = dataclasses.replace(case.settings, seed=case.settings.seed + 1)
+        yield Change("the seed of its random numbers", "another", (partial(dataclasses.replace, case, settings=other),))
+
+
+def _setting_words(case: Case, site: tuple[str, ...]) -> tuple[str, str]:
+    own, kind, owner, name = case.settings, site[0], site[min(1, len(site) - 1)], site[-1]
+    held: dict[str, object] = {
+        "options": dict(own.options).get(name),
+        "config": {key: value for _, key, value in own.config}.get(name),
+        "switch": dict(own.switches).get(name),
+    }
+    value = held.get(kind)
+    text = value.text if isinstance(value, Const) else repr(value)
+    items = {item.name: item for item in case.inputs}
+    dims = getattr(items.get(name), "dynamic_dims", ())
+    words = {
+        "mode": (f"mode={own.mode!r}", "the default mode"),
+        "dynamic": (f"dynamic={own.dynamic}", "dynamic=None"),
+        "options": (f"the option {name}={text}", "its default"),
+        "config": (f"the config {'.'.join(site[1:])}={text}", "its default"),
+        "switch": (f"the switch {name}={text}", "its default"),
+        "autocast": ("autocast", "no autocast"),
+        "grad_mode": (f"grad mode {own.grad_mode!r}", "no_grad"),
+        "literal": (f"{name} is a number that the compiler may keep symbolic", "a literal"),
+        "dynamic_dims": (f"{name} has dynamic dims {render.text_of(dims)}", "static"),
+        "requires_grad": (f"{name} requires grad", "no gradient"),
+        "flag": (f"{owner} is a {'parameter' if name == 'parameter' else 'result of another op'}", "a plain input"),
+        "backward": ("the backward pass", "the forward alone")
+        if not name
+        else ("random gradients of the outputs", "ones"),
+    }
+    return words[kind]
+
+
+# --- sizes ---------------------------------------------------------------------------------------------------------------
+
+
+def sizes(case: Case, random: bool) -> Iterator[Change]:
+    """One less, and twice as many, of each size."""
+    for old, least in size_classes(case).items():
+        dims = [(item, dim) for item in shrinkable(case) for dim, size in enumerate(item.meta.shape) if size == old]
+        place = ", ".join(f"dim {dim} of {item.name}" for item, dim in dims)
+        if old - 1 >= least:
+            yield Change(f"{place}: size {old}", str(old - 1), _resized(case, old, old - 1))
+        grows = all(isinstance(item.value, Recipe) and item.value.kind != "literal" for item, _ in dims)
+        if old > 2 and grows and all(numel(item.meta.shape) * 2 <= MOST_GROWN for item, _ in dims):
+            yield Change(f"{place}: size {old} and no more", str(2 * old), _resized(case, old, 2 * old))
+
+
+def _resized(case: Case, old: int, new: int) -> tuple[Callable[[], Case], ...]:
+    edits = [Shrink(((old, new),), scope) for scope in scopes(case, {old: new}) if new < old or scope != "multiples"]
+    return tuple(partial(shrink, case, edit) for edit in edits)
+
+
+# --- the program ---------------------------------------------------------------------------------------------------------
+
+
+def consumers(case: Case, random: bool) -> Iterator[Change]:
+    """Values that are read inside and returned as well: a second consumer may be what stops a fusion."""
+    for site in DROP_OUTPUTS.find(case):
+        if len(case.graph.outputs) > 1:
+            output = case.graph.outputs[int(str(site[0]))]
+            name = getattr(output, "name", str(output))
+            yield Change(f"{name} is returned as well", "keeping it inside", (_edit(case, DROP_OUTPUTS, site),))
+
+
+def calls(case: Case, random: bool) -> Iterator[Change]:
+    ops = {op.name: op for op in case.graph.ops}
+    for site in CUT_OPS.find(case):
+        op = ops[str(site[0])]
+        kind = "the view" if _short(op) in VIEWS else "the call of"
+        yield Change(f"{kind} {_short(op)}", "its result as an input", (_edit(case, CUT_OPS, site),))
+
+
+def _short(op: Op) -> str:
+    parts = op.target.split(".")
+    return parts[3] if op.target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
+
+
+ROWS: dict[str, Row] = {
+    "layout": layouts,
+    "values": values,
+    "setting": settings,
+    "size": sizes,
+    "consumer": consumers,
+    CALLS: calls,
+}

@@ -1,0 +1,162 @@
+"""Facts: each property that a default program would not have, changed and asked for, and what the answers amount to."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+import pytest
+
+from minify.case import Case, Input, Recipe, Ref, ScalarInput, Settings, digest, tensor_inputs
+from minify.decisive import Fact, find_facts, told
+from minify.decisive.rows import ROWS
+from minify.verdict import Divergence, Observation, Outcome
+from tests.cases import build, chain, given, op, tensor
+from tests.fake_oracle import FakeOracle
+from tests.reducing import WRONG_VALUE, line
+
+R = Ref
+RANDN = Recipe("randn")
+
+
+def on(*inputs: Input | ScalarInput, settings: Settings | None = None) -> Case:
+    names = [item.name for item in inputs]
+    return build(inputs, [op("out", "torch.foo", *map(R, names))], ["out"], settings)
+
+
+def facts_of(
+    case: Case, rule: Callable[[Case], bool | Outcome] = lambda case: False, random: bool = False
+) -> list[Fact]:
+    return list(find_facts(case, WRONG_VALUE, FakeOracle(rule), random=random, save_base=lambda base: None))
+
+
+PLAIN = on(given("x", tensor((1,)), RANDN))
+FACTS = [
+    ("a transpose", on(given("x", tensor((2, 3), stride=(1, 2)), RANDN)), "x is a transpose (stride (1, 2)); contiguous passes"),
+    ("channels-last", on(given("x", tensor((1, 2, 3, 3), stride=(18, 1, 6, 2)), RANDN)), "x is channels-last"),
+    ("dims in an odd order", on(given("x", tensor((2, 3, 4), stride=(3, 1, 6)), RANDN)), "dims in another order in memory"),
+    ("an expanded row", on(given("x", tensor((2, 3), stride=(0, 1)), RANDN)), "x is expanded (stride (0, 1)); a dense copy passes"),
+    ("gaps", on(given("x", tensor((3,), stride=(2,)), RANDN)), "x has gaps (stride (2,)); dense passes"),
+    ("an offset", on(given("x", tensor((3,), offset=5), RANDN)), "x starts 5 elements into its storage; offset 0 passes"),
+    (
+        "shared memory",
+        on(given("x", tensor((3,), storage=1), RANDN), given("y", tensor((3,), storage=1), RANDN)),
+        "x lies in the memory of y; memory of its own passes",
+    ),
+    ("a lazy tensor", on(given("x", tensor((1,), "complex64", flags=("conj",)), RANDN)), "x is a lazy conj"),
+    ("zeros", on(given("x", tensor((1,)), Recipe("zeros"))), "x is all zeros; random content passes"),
+    ("one number", on(given("x", tensor((1,)), Recipe("full", (float("inf"),)))), "x is filled with inf; random content"),
+    ("a literal", on(given("x", tensor((1,)), Recipe("literal", (3.0,)))), "x holds these very values; random content"),
+    ("a range", on(given("x", tensor((1,)), Recipe("arange"))), "x counts up from 0; random content passes"),
+    ("a size", on(given("x", tensor((17,)), RANDN)), "dim 0 of x: size 17; 16 passes"),
+    ("a size not exceeded", on(given("x", tensor((17,)), RANDN)), "dim 0 of x: size 17 and no more; 34 passes"),
+    ("a mode", on(given("x", tensor((1,)), RANDN), settings=Settings(mode="max-autotune")), "mode='max-autotune'; the default mode"),
+    ("an option", on(given("x", tensor((1,)), RANDN), settings=Settings(options=(("a", 1),))), "the option a=1; its default passes"),
+    (
+        "a config",
+        on(given("x", tensor((1,)), RANDN), settings=Settings(config=(("torch._inductor.config", "b", True),))),
+        "the config torch._inductor.config.b=True; its default passes",
+    ),
+    ("a switch", on(given("x", tensor((1,)), RANDN), settings=Settings(switches=(("deterministic", True),))), "switch deterministic=True"),
+    ("autocast", on(given("x", tensor((1,)), RANDN), settings=Settings(autocast=(("cpu", "bfloat16"),))), "autocast; no autocast passes"),
+    ("grad mode", on(given("x", tensor((1,)), RANDN), settings=Settings(grad_mode="grad")), "grad mode 'grad'; no_grad passes"),
+    (
+        "a backward pass",
+        on(given("x", tensor((1,), requires_grad=True), RANDN), settings=Settings(grad_mode="grad", backward="ones")),
+        "the backward pass; the forward alone passes",
+    ),
+    ("a gradient", on(given("x", tensor((1,), requires_grad=True), RANDN)), "x requires grad; no gradient passes"),
+    ("a parameter", on(given("x", tensor((1,), flags=("parameter",)), RANDN)), "x is a parameter; a plain input passes"),
+    ("a dynamic dim", on(given("x", tensor((2,)), RANDN, dynamic=(0,))), "x has dynamic dims (0,); static passes"),
+    ("a number", on(given("x", tensor((1,)), RANDN), ScalarInput("n", 3, dynamic=True)), "n is a number that the compiler may keep"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "words"), [row[1:] for row in FACTS], ids=[row[0] for row in FACTS])
+def test_what_a_default_program_would_not_have_is_asked_for(case: Case, words: str) -> None:
+    assert any(words in str(fact) for fact in facts_of(case)), [str(fact) for fact in facts_of(case)]
+
+
+@pytest.mark.parametrize(("case", "words"), [row[1:] for row in FACTS], ids=[row[0] for row in FACTS])
+def test_the_changed_program_is_another(case: Case, words: str) -> None:
+    for fact in facts_of(case):
+        assert digest(fact.case) != digest(case)
+
+
+def test_a_plain_program_has_no_facts() -> None:
+    assert facts_of(PLAIN) == []
+
+
+def test_the_answer_says_whether_a_fact_decides() -> None:
+    case = on(given("x", tensor((2, 2), stride=(1, 2)), Recipe("zeros")))
+
+    def transposed(case: Case) -> bool:
+        return tensor_inputs(case)[0].meta.stride == (1, 2)
+
+    decisive, others = told(facts_of(case, transposed))
+    assert "x is a transpose (stride (1, 2)); contiguous passes" in decisive
+    assert "x is all zeros; random content fails as well" in others
+
+
+@pytest.mark.parametrize("outcome", [Outcome.SLIPPED, Outcome.TIMED_OUT, Outcome.BROKEN_WORKER])
+def test_any_other_answer_tells_nothing(outcome: Outcome) -> None:
+    facts = facts_of(on(given("x", tensor((1,)), Recipe("zeros"))), lambda case: outcome)
+    assert facts and told(facts) == ((), ())
+    assert not any(fact.as_row()["decisive"] for fact in facts)
+
+
+def test_the_next_way_is_asked_where_the_first_makes_no_sense() -> None:
+    case = build([given("x", tensor((6, 3)), RANDN)], [op("y", ".view", R("x"), (6, 3))], ["y"])
+
+    def rule(case: Case) -> bool | Outcome:
+        (x,) = tensor_inputs(case)
+        return Outcome.INVALID if case.graph.ops[0].args[1] != x.meta.shape else False
+
+    assert "dim 0 of x: size 6; 5 passes" in told(facts_of(case, rule))[0]
+
+
+def test_the_seed_of_a_program_that_draws_is_asked_for() -> None:
+    assert [fact.row for fact in facts_of(PLAIN, random=True)] == ["setting"]
+
+
+def test_a_value_returned_beside_the_result_is_a_consumer() -> None:
+    case = build(["x"], [op("a", "torch.relu", R("x")), op("b", "torch.exp", R("a"))], ["b", "a"])
+    assert "a is returned as well; keeping it inside passes" in told(facts_of(case))[0]
+
+
+def test_calls_are_asked_for_and_not_told() -> None:
+    facts = facts_of(line("torch.relu", ".t"))
+    calls = [str(fact) for fact in facts if fact.row == "call"]
+    assert calls == ["the call of relu; its result as an input passes", "the view t; its result as an input passes"]
+    assert not any(text in told(facts)[0] for text in calls)
+
+
+def test_a_fact_has_the_query_behind_it_on_record() -> None:
+    (fact,) = facts_of(on(given("x", tensor((1,)), Recipe("zeros"))))
+    assert fact.as_row() == {
+        "kind": "values", "fact": "x is all zeros", "instead": "random content", "outcome": "passes", "decisive": True,
+        "query": digest(fact.case),
+    }  # fmt: skip
+
+
+def test_no_question_is_asked_twice() -> None:
+    case = on(given("x", tensor((2, 2), stride=(1, 2)), Recipe("zeros")))
+    oracle = FakeOracle(lambda case: False, caching=False)
+    facts = find_facts(case, WRONG_VALUE, oracle, random=True, save_base=lambda base: None)
+    assert len({digest(fact.case) for fact in facts}) == len(facts) == oracle.queries
+
+
+def test_of_another_size_no_single_element_is_told() -> None:
+    failing = Observation("done", divergences=(Divergence("output:y", "value", index=(16,), total=17),))
+    (size, *_), (zeros, *_) = (
+        [fact for fact in facts_of(on(given("x", tensor((17,)), Recipe("zeros")))) if fact.row == row]
+        for row in ("size", "values")
+    )
+    assert size.seen_beside(failing).divergences[0].index == ()
+    assert zeros.seen_beside(failing).divergences[0].index == (16,)
+
+
+def test_every_row_is_asked_without_an_error_of_whatever_there_is() -> None:
+    strange = dataclasses.replace(chain("x", ("torch.relu",), (".mul", 2.0)), settings=Settings(dynamic=True, seed=3))
+    for changes in ROWS.values():
+        list(changes(strange, True))
