@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minify import pipeline, regions
 from minify.capture.function import capture_function
 from minify.errors import EXIT_STOPPED_EARLY, NoFailure, Stopped, Unstable, UsageError
+from minify.interesting import checked_spec
 from minify.report import Report
 from minify.runs import Request, RunFolder, StopFlag, new_folder
 
@@ -35,6 +36,7 @@ def minify(
     runs: int = 2,
     data: bool = False,
     out: Path | str | None = None,
+    interesting: str = "",
     tell: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Shrink the failure of `torch.compile(fn, ...)(*inputs)` to a repro. `kind` is `accuracy` or `crash`.
@@ -54,7 +56,7 @@ def minify(
     folder = new_folder(name, None if out is None else Path(out))
     request = Request(
         kind=kind, script=name, mode=mode, dynamic=dynamic, train=train, rtol=rtol, atol=atol, reference=reference,
-        timeout=timeout, budget=budget, workers=workers, runs=runs, data=data,
+        timeout=timeout, budget=budget, workers=workers, runs=runs, data=data, interesting=checked_spec(interesting),
     )  # fmt: skip
     folder.save_request(request)
     how = {"backend": backend, "mode": mode, "options": dict(options or {}), "dynamic": dynamic}

@@ -23,6 +23,7 @@ from minify.verdict import Outcome, Signature
 
 NO_CASE = "no case"  # the edit makes no sense here
 NOT_SMALLER = "not smaller"
+NOT_INTERESTING = "not interesting"  # by the user's own condition
 ANSWERS = (
     Outcome.PASSES.value,
     Outcome.SLIPPED.value,
@@ -30,6 +31,7 @@ ANSWERS = (
     Outcome.TIMED_OUT.value,
     NO_CASE,
     NOT_SMALLER,
+    NOT_INTERESTING,
 )
 
 
@@ -68,9 +70,15 @@ class Certificate:
 
 
 def certify(
-    case: Case, signature: Signature, oracle: Oracle, passes: Sequence[Pass], save_base: Callable[[Case], object]
+    case: Case,
+    signature: Signature,
+    oracle: Oracle,
+    passes: Sequence[Pass],
+    save_base: Callable[[Case], object],
+    interesting: Callable[[Case], bool] = lambda case: True,
 ) -> Certificate:
-    """Ask every single edit of `case`. `save_base(case)` makes it available for candidates to derive values from.
+    """Ask every single edit of `case`. `save_base(case)` makes it available for candidates to derive values from; those that are
+    not `interesting` are not asked.
 
     Raises Stopped."""
     asked: list[Asked] = []
@@ -80,6 +88,8 @@ def certify(
         for edit in passes:
             for site in edit.find(case):
                 candidate, why = _edited(case, edit, site)
+                if candidate is not None and not interesting(candidate):
+                    candidate, why = None, NOT_INTERESTING
                 asked.append(
                     Asked(edit.name, canonical(site), "" if candidate is None else cases.digest(candidate), why)
                 )

@@ -100,6 +100,12 @@ _OPTIONS: tuple[Callable[[Any], Any], ...] = (
     click.option(
         "--runs", type=click.IntRange(1, 100), default=2, show_default=True, help="Fresh runs that verify the repro."
     ),
+    click.option(
+        "--interesting",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="Keep to candidates for whose source text this function, or FILE.py:FUNCTION, is true.",
+    ),
     click.option("--data", is_flag=True, help="Accept a repro that needs a file of recorded inputs."),
     click.option("--out", type=click.Path(path_type=Path), help="Folder for the results; must be new or empty."),
     click.option(
@@ -225,10 +231,12 @@ def _minify(kind: str, given: dict[str, Any]) -> None:
     script, out, as_json = given.pop("script"), given.pop("out"), given.pop("as_json")
 
     def start() -> tuple[Request, RunFolder]:
+        from minify.interesting import checked_spec
         from minify.runs import Request, new_folder
 
         if not script.is_file():
             raise UsageError(f"no script at {script}", "give the path of a Python file")
+        given["interesting"] = checked_spec(given["interesting"])
         request = Request(kind=kind, script=str(script.resolve()), **given)
         folder = new_folder(str(script), out)
         folder.save_request(request)

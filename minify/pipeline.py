@@ -29,6 +29,7 @@ from minify.errors import (
     Unstable,
     UsageError,
 )
+from minify.interesting import condition
 from minify.localize import Localised, first_stage
 from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
@@ -209,6 +210,7 @@ def _session(this: Run, case: Case, observation: Observation, signature: Signatu
         save_base=lambda base: store.save_base(this.folder.store, base),
         tell=this.progress.searching,
         trace=this.oracle.trace,
+        interesting=condition(this.request.interesting),
     )
 
 
@@ -260,7 +262,12 @@ def _certified(this: Run, session: Session, reduction: Reduction) -> Certificate
         return None
     try:
         found = certify(
-            session.best, session.signature, this.oracle, PASSES, partial(store.save_base, this.folder.store)
+            session.best,
+            session.signature,
+            this.oracle,
+            PASSES,
+            partial(store.save_base, this.folder.store),
+            condition(this.request.interesting),
         )
     except Stopped:
         return None

@@ -12,6 +12,7 @@ from minify import certificate as certificates
 from minify import store
 from minify.certificate import Certificate, certify, differences
 from minify.errors import UsageError
+from minify.interesting import condition
 from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
 from minify.report import recorded_signature
@@ -48,7 +49,8 @@ def recheck(folder: RunFolder, stop: StopFlag, workers: int | None = None) -> Re
         _oracle(request, folder, Path(scratch), stop, workers) as oracle,
     ):
         still_fails = oracle.judge(case, signature).fails
-        now = certify(case, signature, oracle, PASSES, partial(store.save_base, folder.store))
+        save_base = partial(store.save_base, folder.store)
+        now = certify(case, signature, oracle, PASSES, save_base, condition(request.interesting))
     return Rechecked(now, still_fails, differences(before, now))
 
 

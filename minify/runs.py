@@ -46,6 +46,7 @@ class Request:
     runs: int = 2
     data: bool = False
     level: str = "auto"
+    interesting: str = ""
     part: str = ""
     sure: Signature | None = None
 

@@ -47,8 +47,8 @@ class _Offered:
 
 class Session:
     """Holds the best case. `save_base(case)` makes a case available for others to derive values from; `trace(case)` runs
-    it eagerly, for what its values are like. `unanswered` are the digests of candidates that no worker could answer for, since
-    it was last cleared."""
+    it eagerly, for what its values are like; what is not `interesting(case)` counts as no candidate. `unanswered` are
+    the digests of candidates that no worker could answer for, since it was last cleared."""
 
     def __init__(
         self,
@@ -60,8 +60,10 @@ class Session:
         save_base: Callable[[Case], object],
         tell: Callable[[Session], None] = lambda session: None,
         trace: Callable[[Case], Observation] = lambda case: Observation(""),
+        interesting: Callable[[Case], bool] = lambda case: True,
     ) -> None:
         self._trace = trace
+        self._interesting = interesting
         self.best = self._described(case, observation)
         self.observation = observation
         self.signature = signature
@@ -155,7 +157,8 @@ class Session:
                 offered.bug = bug
                 return
             offered.built += 1
-            if not well_formed(case) or (smaller and cases.size(case) >= limit):
+            too_large = smaller and cases.size(case) >= limit
+            if too_large or not well_formed(case) or not self._interesting(case):
                 continue
             if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(case)):
                 self._save_base(edited)
