@@ -33,6 +33,8 @@ from minify.graph import (
     ValueMeta,
     bodies,
     free_ops,
+    literal_rank,
+    literals,
     map_arg,
     map_refs,
     op_count,
@@ -93,7 +95,7 @@ __all__ = [
     "write_whole",
 ]
 
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -119,12 +121,13 @@ class Recorded:
     """Real data, in the store under `digest` as a 1-D tensor holding one storage.
 
     With `window`, the logical elements of the input are that view of it; without, the input lies in this very storage
-    (shared storages)."""
+    (shared storages). `dtype` is what they were recorded in, where the input has another by now: they are then converted."""
 
     digest: str
     window: Window | None = None
     low: float | None = None
     high: float | None = None
+    dtype: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -269,13 +272,14 @@ VALUE_RANK = {"zeros": 0, "ones": 1, "full": 2, "arange": 3, "rand": 4, "randn":
 
 
 def size(case: Case) -> tuple[int, ...]:
-    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, values, targets,
-    literals, prelude."""
+    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, offsets, values, targets,
+    literals (how many, how plain, how long), prelude."""
     tensors = tensor_inputs(case)
     settings = case.settings
     plain = Settings(grad_mode=settings.grad_mode)
     changed = sum(getattr(settings, f.name) != getattr(plain, f.name) for f in dataclasses.fields(Settings))
     shared = len(tensors) - len({item.meta.storage for item in tensors})
+    constants = tuple(literals(case.graph))
     return (
         op_count(case.graph),
         len(case.graph.outputs),
@@ -294,8 +298,11 @@ def size(case: Case) -> tuple[int, ...]:
             layout_rank(item.meta) + item.meta.requires_grad + len(item.meta.flags) + len(item.dynamic_dims)
             for item in tensors
         ),
+        sum(item.meta.offset for item in tensors),
         sum(VALUE_RANK.get(item.value.kind, 9) if isinstance(item.value, Recipe) else 10 for item in tensors),
         sum(op.target.startswith("torch.ops.aten.") for op in case.graph.ops),
+        len(constants),
+        sum(map(literal_rank, constants)),
         literal_size(case.graph),
         len(case.program.prelude),
     )

@@ -1,12 +1,14 @@
 """A straight-line program as plain frozen data: `Graph`, its `Op`s, their arguments, and what is known of each value.
 
-Also owns how arguments are searched and rewritten. Knows nothing of torch: functions, dtypes and constants are kept as
-the text that names them. `case` adds inputs and settings, and passes these names on.
+Also owns how arguments are searched and rewritten, and how plain a literal among them is. Knows nothing of torch:
+functions, dtypes and constants are kept as the text that names them. `case` adds inputs and settings, and passes these
+names on.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterator
 from typing import TypeAlias
 
@@ -170,6 +172,52 @@ def rewrite_op(op: Op, replace: Callable[[Arg], Arg]) -> Op:
     args = tuple(map_arg(arg, replace) for arg in op.args)
     kwargs = tuple((key, map_arg(value, replace)) for key, value in op.kwargs)
     return dataclasses.replace(op, args=args, kwargs=kwargs)
+
+
+def leaves(arg: Arg) -> Iterator[Arg]:
+    """Every leaf of `arg`, in the order in which `map_arg` meets them."""
+    if isinstance(arg, tuple):
+        for item in arg:
+            yield from leaves(item)
+    elif isinstance(arg, ListArg):
+        yield from leaves(arg.items)
+    elif isinstance(arg, DictArg):
+        for _, item in arg.items:
+            yield from leaves(item)
+    elif isinstance(arg, SliceArg):
+        yield from leaves((arg.start, arg.stop, arg.step))
+    else:
+        yield arg
+
+
+def literals(graph: Graph) -> Iterator[Arg]:
+    """Every leaf of an argument that is no value of the program, those inside subgraphs included."""
+    for op in graph.ops:
+        for leaf in leaves((op.args, tuple(value for _, value in op.kwargs))):
+            if isinstance(leaf, Subgraph):
+                yield from literals(leaf.graph)
+            elif not isinstance(leaf, Ref):
+                yield leaf
+
+
+def literal_rank(leaf: Arg) -> int:
+    """How far a literal is from the plainest of its kind, for the size order. `False`, None, words, 0, 1 and, among integers,
+    -1 (mostly the last dim): 0. `True`, 2, 0.5 and -1.0: 1. Other integers, floats of one digit, small powers of two: 2. Floats
+    of two or three digits: 3. Longer ones, inf and nan: 4. Complex numbers come last."""
+    if isinstance(leaf, bool) or not isinstance(leaf, int | float | complex):
+        return int(leaf is True)
+    if isinstance(leaf, complex):
+        return 4 if leaf == 1j else 5
+    if isinstance(leaf, int):
+        return 0 if leaf in (0, 1, -1) else 1 if leaf == 2 else 2
+    if not math.isfinite(leaf):
+        return 4
+    if leaf in (0.5, 1, 2, -1) or (leaf == 0 and math.copysign(1, leaf) > 0):
+        return int(leaf not in (0, 1))
+    short_power = 0.1 < abs(leaf) < 1024 and math.frexp(leaf)[0] in (0.5, -0.5)
+    if short_power or float(f"{leaf:.1g}") == leaf:
+        return 2
+    return 3 if float(f"{leaf:.3g}") == leaf else 4
 
 
 def free_ops(graph: Graph) -> frozenset[str]:

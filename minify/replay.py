@@ -139,12 +139,22 @@ def _sources(case: Case, root: Path) -> dict[str, Callable[[], torch.Tensor]]:
             storage = derived[item.name]
         else:
             continue
-        storage = typed(storage, item.meta)
+        storage = elements(storage, item)
         if item.name in shared:
             found[item.name] = storage.clone
         else:
             found[item.name] = functools.partial(lay_out, storage, item)
     return found
+
+
+def elements(storage: torch.Tensor, item: Input) -> torch.Tensor:
+    """What was recorded of a storage as elements of the dtype that `item` has: converted (complex numbers to their real
+    parts) where it had another when they were recorded."""
+    if not isinstance(item.value, Recorded) or not item.value.dtype:
+        return typed(storage, item.meta)
+    held = typed(storage, dataclasses.replace(item.meta, dtype=item.value.dtype))
+    dtype = getattr(torch, item.meta.dtype)
+    return (held.real.contiguous() if held.is_complex() and not dtype.is_complex else held).to(dtype)
 
 
 def typed(storage: torch.Tensor, meta: TensorMeta) -> torch.Tensor:

@@ -26,6 +26,8 @@ from minify.passes.contract import Pass, Site
 from minify.passes.cut_ops import CUT_OPS
 from minify.passes.drop_outputs import DROP_OUTPUTS
 from minify.passes.shrink_dims import Shrink, scopes, shrink, shrinkable, size_classes
+from minify.passes.simplify_constants import SIMPLIFY_CONSTANTS, Default, Plainer, slots
+from minify.passes.simplify_dtypes import SIMPLIFY_DTYPES
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.simplify_values import storage_groups, value_range
@@ -71,6 +73,8 @@ def layouts(case: Case, random: bool) -> Iterator[Change]:
     items = {item.name: item for item in tensor_inputs(case)}
     for site in SIMPLIFY_LAYOUTS.find(case):
         fact, item = str(site[0]), items[str(site[1])]
+        if fact == "offset 1":
+            continue
         others = [
             other.name for other in items.values() if other.meta.storage == item.meta.storage and other is not item
         ]
@@ -106,6 +110,15 @@ def _order(meta: TensorMeta) -> str:
 
 
 # --- dtypes and values ---------------------------------------------------------------------------------------------------
+
+
+def dtypes(case: Case, random: bool) -> Iterator[Change]:
+    """Each unusual dtype of an input, in all that have it."""
+    for old, new, *names in SIMPLIFY_DTYPES.find(case):
+        holders = [
+            item.name for item in tensor_inputs(case) if item.meta.dtype == old and (not names or item.name in names)
+        ]
+        yield Change(f"{', '.join(holders)}: {old}", str(new), (_edit(case, SIMPLIFY_DTYPES, (old, new, *names)),))
 
 
 def values(case: Case, random: bool) -> Iterator[Change]:
@@ -215,6 +228,22 @@ def _resized(case: Case, old: int, new: int) -> tuple[Callable[[], Case], ...]:
 # --- the program ---------------------------------------------------------------------------------------------------------
 
 
+def constants(case: Case, random: bool) -> Iterator[Change]:
+    """Each argument without which a call has its default, and each odd number of the others."""
+    ops = {op.name: op for op in case.graph.ops}
+    told: set[tuple[object, ...]] = set()
+    for site in SIMPLIFY_CONSTANTS.find(case):
+        (edit,) = site
+        assert isinstance(edit, Default | Plainer)
+        if (edit.op, edit.slot) in told:
+            continue
+        told.add((edit.op, edit.slot))
+        arg = dict(slots(ops[edit.op]))[edit.slot]
+        text = f"{edit.slot}={render.text_of(arg)}" if isinstance(edit.slot, str) else render.text_of(arg)
+        instead = "the default" if isinstance(edit, Default) else render.text_of(edit.value)
+        yield Change(f"{text} in {_short(ops[edit.op])}", instead, (_edit(case, SIMPLIFY_CONSTANTS, site),))
+
+
 def consumers(case: Case, random: bool) -> Iterator[Change]:
     """Values that are read inside and returned as well: a second consumer may be what stops a fusion."""
     for site in DROP_OUTPUTS.find(case):
@@ -239,6 +268,8 @@ def _short(op: Op) -> str:
 
 ROWS: dict[str, Row] = {
     "layout": layouts,
+    "dtype": dtypes,
+    "constant": constants,
     "values": values,
     "setting": settings,
     "size": sizes,

@@ -29,15 +29,15 @@ def inline_values(case: Case, root: Path, limit: int = 64) -> Case:
     def inlined(item: Input | ScalarInput) -> Input | ScalarInput:
         if not isinstance(item, Input) or not isinstance(item.value, Recorded):
             return item
-        from minify.replay import lay_out, typed
+        from minify.replay import elements, lay_out
 
-        storage = store.load_storage(root, item.value.digest)
+        storage = elements(store.load_storage(root, item.value.digest), item)
         if item.meta.storage not in shared:
-            storage = store.storage_of(lay_out(typed(storage, item.meta), item))
-        elements = _listed(storage, item.meta, shared=item.meta.storage in shared)
-        if elements.numel() > limit:
+            storage = store.storage_of(lay_out(storage, item))
+        listed = _listed(storage, item.meta, shared=item.meta.storage in shared)
+        if listed.numel() > limit:
             return item
-        return dataclasses.replace(item, value=Recipe("literal", numbers(elements)))
+        return dataclasses.replace(item, value=Recipe("literal", numbers(listed)))
 
     return dataclasses.replace(case, inputs=tuple(inlined(item) for item in case.inputs))
 
@@ -46,11 +46,9 @@ def _listed(storage: torch.Tensor, meta: TensorMeta, *, shared: bool) -> torch.T
     """The elements that the text of an input lists: of a row-major tensor its own, of any other the whole storage."""
     import torch
 
-    dtype = getattr(torch, meta.dtype)
-    flat = storage.view(dtype) if storage.dtype != dtype else storage
     wanted = numel(meta.shape) if is_contiguous(meta) and not shared else meta.storage_size
-    missing = wanted - flat.numel()
-    return torch.cat([flat, flat.new_zeros(missing)]) if missing > 0 else flat[:wanted]
+    missing = wanted - storage.numel()
+    return torch.cat([storage, storage.new_zeros(missing)]) if missing > 0 else storage[:wanted]
 
 
 def numbers(flat: torch.Tensor) -> tuple[Number, ...]:

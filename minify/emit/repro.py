@@ -49,9 +49,10 @@ def emit(
     tail = _accuracy_tail(how, check) if check else crash_tail(how, observation, signature)
     harness = _statements(run(case, observation, check) + tail)
     renamed = _Renamed(_bound_names(case.program.prelude))
+    rest = _prelude_rest(prelude)
     body: list[Statement] = [
-        *_prelude_rest(prelude),
-        *layout.spaced(_statements("\n".join(how.statements)), 1),
+        *rest,
+        *layout.spaced(_statements("\n".join(how.statements)), 2 if rest else 1),
         *layout.spaced([layout.tidy(render.function(case.graph, "fn"))], 2),
         *layout.spaced([inputs], 2),
         *layout.spaced([_renamed(statement, renamed) for statement in harness[:1]], 2),

@@ -25,7 +25,8 @@ class Pass:
     """One kind of edit. With `alternatives`, sites exclude each other and are tried one by one, in order, until one is
     accepted; otherwise they add up and the schedule tries all of them, then halves, then singles.
 
-    `polish` passes change shapes, values and settings; the others remove structure."""
+    `polish` passes come after those that remove structure: they change shapes, values and settings, or cost too much to be
+    tried before."""
 
     name: str
     find: Callable[[Case], tuple[Site, ...]]

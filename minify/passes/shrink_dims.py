@@ -40,15 +40,17 @@ Scope = Literal["dims alone", "equal literals", "multiples"]
 class Shrink:
     """One edit: each dim of a size in `sizes` takes the size beside it. With `equal literals`, so does each such number
     in the program; with `multiples`, numbers and dims that are a multiple of the size are scaled too. `last` keeps the
-    end of recorded data instead of its start."""
+    end of recorded data instead of its start. With `only`, an input and a dim, all others keep their sizes."""
 
     sizes: tuple[tuple[int, int], ...]
     scope: Scope
     last: bool = False
+    only: tuple[str, int] | None = None
 
 
 def find(case: Case) -> tuple[Site, ...]:
-    """All sizes at once to 2, then 1; then each size by itself, the smallest new size first."""
+    """All sizes at once to 2, then 1; then each size by itself, the smallest new size first; at last single dims of a size that
+    several have, which may be equal by accident."""
     classes = size_classes(case)
     every: list[Site] = []
     for new in (2, 1):
@@ -56,7 +58,8 @@ def find(case: Case) -> tuple[Site, ...]:
         every += [
             (Shrink(sizes, scope),) for scope in scopes(case, dict(sizes)) if len(sizes) > 1 and scope != "multiples"
         ]
-    return (*every, *(site for old, least in classes.items() for site in class_sites(case, old, least)))
+    together = (site for old, least in classes.items() for site in class_sites(case, old, least))
+    return (*every, *together, *(site for old, least in classes.items() for site in single_sites(case, old, least)))
 
 
 def class_sites(case: Case, old: int, least: int) -> Iterator[Site]:
@@ -67,6 +70,13 @@ def class_sites(case: Case, old: int, least: int) -> Iterator[Site]:
             yield (Shrink(((old, new),), scope),)
             if recorded and new >= old // 2:
                 yield (Shrink(((old, new),), scope, last=True),)
+
+
+def single_sites(case: Case, old: int, least: int) -> Iterator[Site]:
+    dims = [(item.name, dim) for item in shrinkable(case) for dim, size in enumerate(item.meta.shape) if size == old]
+    sizes = sorted({size for size in (1, 2, old // 2) if least <= size < old})
+    if len(dims) > 1:
+        yield from ((Shrink(((old, new),), "dims alone", only=dim),) for new in sizes for dim in dims)
 
 
 def size_classes(case: Case) -> dict[int, int]:
@@ -144,7 +154,7 @@ def rewrite(case: Case, sites: tuple[Site, ...]) -> Case:
 
 
 def shrink(case: Case, edit: Shrink) -> Case:
-    free = {item.name for item in shrinkable(case)}
+    free = {item.name for item in shrinkable(case)} if edit.only is None else {edit.only[0]}
 
     def literal(leaf: Arg) -> Arg:
         whole = isinstance(leaf, int) and not isinstance(leaf, bool) and edit.scope != "dims alone"
@@ -171,7 +181,8 @@ def scaled(number: int, edit: Shrink) -> int:
 
 
 def smaller_input(item: Input, edit: Shrink) -> Input:
-    shape = tuple(scaled(size, edit) for size in item.meta.shape)
+    dims = range(len(item.meta.shape)) if edit.only is None else (edit.only[1],)
+    shape = tuple(scaled(size, edit) if dim in dims else size for dim, size in enumerate(item.meta.shape))
     value = smaller_value(item.value, item.meta, shape, edit)
     meta = item.meta if shape == item.meta.shape else resized(item.meta, shape)
     return dataclasses.replace(item, meta=meta, value=value)

@@ -1,5 +1,5 @@
-"""Give inputs plainer layouts, one fact at a time: no offset, no gaps or overlaps, row-major order, memory of their own,
-no lazy conjugation or negation, real numbers in place of a ZeroTensor.
+"""Give inputs plainer layouts, one fact at a time: no offset or the least, no gaps or overlaps, row-major order, memory
+of their own, no lazy conjugation or negation, real numbers in place of a ZeroTensor.
 
 May lose: a transpose that decides a layout or a kernel, an expanded dim, an offset that spoils alignment, aliasing
 between inputs. Recorded elements stay what they are; those of a rule are taken in the new order of memory.
@@ -94,6 +94,12 @@ def _at_start(meta: TensorMeta) -> TensorMeta:
     return dataclasses.replace(meta, offset=0, storage_size=meta.storage_size - meta.offset)
 
 
+def _barely_offset(meta: TensorMeta) -> TensorMeta:
+    """Where the start of a storage does not do, the element after it."""
+    skipped = max(meta.offset - 1, 0)
+    return dataclasses.replace(meta, offset=meta.offset - skipped, storage_size=meta.storage_size - skipped)
+
+
 def _dense(meta: TensorMeta) -> TensorMeta:
     """Neither gaps nor overlaps, the dims in the order of their strides."""
     return dataclasses.replace(meta, stride=dense_stride(meta), storage_size=meta.offset + numel(meta.shape))
@@ -105,6 +111,7 @@ def _row_major(meta: TensorMeta) -> TensorMeta:
 
 LAYOUTS: dict[str, Callable[[TensorMeta], TensorMeta]] = {
     "no offset": _at_start,
+    "offset 1": _barely_offset,
     "dense": _dense,
     "row-major": _row_major,
 }

@@ -105,7 +105,8 @@ def integer_rules(item: Input, low: float | None, high: float | None) -> tuple[R
     if low is None or high is None:
         return (Recipe("zeros"), Recipe("ones"), BITS)
     first, last = int(low), int(high)
-    rules = [Recipe(kind) for kind, number in (("zeros", 0), ("ones", 1)) if first <= number <= last]
+    rules = [Recipe("zeros")] if last >= 0 else []  # 0 will index whatever a larger number does
+    rules += [Recipe("ones")] if first <= 1 <= last else []
     if first <= 0 and item.meta.storage_size - 1 <= last:
         rules.append(Recipe("arange"))
     return (*rules, Recipe("randint", (first, last + 1)), Recipe("full", (first,)), Recipe("full", (last,)))

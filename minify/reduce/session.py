@@ -26,9 +26,11 @@ T = TypeVar("T")
 
 @dataclasses.dataclass
 class Count:
-    """What one pass cost and brought. `invalid` candidates were turned down before any compile."""
+    """What one pass cost and brought. `invalid` candidates were turned down before any compile; `queries` are the answers that
+    were not on record."""
 
     tried: int = 0
+    queries: int = 0
     accepted: int = 0
     invalid: int = 0
     slipped: int = 0
@@ -167,6 +169,7 @@ class Session:
 
     def _note(self, count: Count, verdict: Verdict, case: Case) -> None:
         count.tried += verdict.outcome is not Outcome.INVALID
+        count.queries += not verdict.cached
         count.invalid += verdict.outcome is Outcome.INVALID
         count.slipped += verdict.outcome is Outcome.SLIPPED
         count.timed_out += verdict.outcome is Outcome.TIMED_OUT

@@ -50,6 +50,24 @@ def test_a_failing_program_comes_down_to_its_hand_made_size(name: str, root: Pat
     ]
 
 
+def test_what_decides_is_told_with_a_program_that_passes_and_certified_again(root: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    script = root / "corpus" / "complex_angle_stride" / "model.py"
+    command = [sys.executable, "-m", "minify", "accuracy", str(script), "--runs", "1", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=1500)
+    assert done.returncode == 0, done.stderr
+    report = json.loads((out / "report.json").read_text())
+    assert any("is a transpose" in fact and "contiguous passes" in fact for fact in report["decisive"])
+    assert "Decisive: " in (out / "repro.py").read_text()
+    assert all(counts["sites"] for counts in report["certificate"].values())
+    alone = subprocess.run([sys.executable, "-I", report["passing"]], capture_output=True, text=True, timeout=600)
+    assert alone.returncode == 0, alone.stdout + alone.stderr
+    again = subprocess.run(
+        [sys.executable, "-m", "minify", "certify", str(out)], capture_output=True, text=True, timeout=900
+    )
+    assert (again.returncode, again.stdout) == (0, "certified\n"), again.stderr
+
+
 @pytest.mark.parametrize("name", ["healthy_bf16_autocast_mlp", "healthy_bf16_argmax_ties"])
 def test_a_healthy_program_has_no_such_failure(name: str, root: Path, tmp_path: Path) -> None:
     script = root / "corpus" / name / "model.py"

@@ -44,6 +44,14 @@ FACTS = [
         "x lies in the memory of y; memory of its own passes",
     ),
     ("a lazy tensor", on(given("x", tensor((1,), "complex64", flags=("conj",)), RANDN)), "x is a lazy conj"),
+    ("half precision", on(given("x", tensor((1,), "bfloat16"), RANDN)), "x: bfloat16; float32 passes"),
+    ("two dtypes", on(given("x", tensor((1,), "float64"), RANDN), given("y", tensor((1,)), RANDN)), "x: float64; float32 passes"),
+    (
+        "a keyword",
+        build([given("x", tensor((1,)), RANDN)], [op("out", "torch.div", R("x"), R("x"), rounding_mode="floor")], ["out"]),
+        "rounding_mode='floor' in div; the default passes",
+    ),
+    ("an odd number", build([given("x", tensor((1,)), RANDN)], [op("out", "operator.mul", R("x"), 0.37)], ["out"]), "0.37 in mul; 1.0"),
     ("zeros", on(given("x", tensor((1,)), Recipe("zeros"))), "x is all zeros; random content passes"),
     ("one number", on(given("x", tensor((1,)), Recipe("full", (float("inf"),)))), "x is filled with inf; random content"),
     ("a literal", on(given("x", tensor((1,)), Recipe("literal", (3.0,)))), "x holds these very values; random content"),
@@ -110,7 +118,7 @@ def test_the_next_way_is_asked_where_the_first_makes_no_sense() -> None:
 
     def rule(case: Case) -> bool | Outcome:
         (x,) = tensor_inputs(case)
-        return Outcome.INVALID if case.graph.ops[0].args[1] != x.meta.shape else False
+        return Outcome.INVALID if case.graph.ops[0].args[1:] != (x.meta.shape,) else False
 
     assert "dim 0 of x: size 6; 5 passes" in told(facts_of(case, rule))[0]
 

@@ -88,6 +88,22 @@ EXAMPLES = {
     "a prelude": dataclasses.replace(
         CALLS, program=dataclasses.replace(CALLS.program, prelude="class Used: ...\nclass Unused: ...\n")
     ),
+    "several dtypes": build(
+        [
+            given("x", tensor(dtype="float16")),
+            given("y", tensor(dtype="float16")),
+            given("z", tensor(dtype="complex128"), Recipe("randn")),
+            given("i", tensor((4,), "int32")),
+        ],
+        [
+            op("a", ".half", R("x")),
+            op("b", "torch.add", R("a"), R("y")),
+            op("c", ".to", R("b"), Const("torch.int32")),
+            op("d", "torch.add", R("c"), R("z")),
+            op("e", "torch.gather", R("d"), 0, R("i")),
+        ],
+        ["e"],
+    ),
     "ATen calls, settings, gradients": build(
         [
             given("x", tensor(requires_grad=True, flags=("parameter",)), Recipe("randn")),

@@ -178,3 +178,18 @@ def test_the_range_of_recorded_data_stays_known() -> None:
     assert isinstance(item, Input)
     assert isinstance(item.value, Recorded)
     assert (item.value.low, item.value.high) == (-2.0, 2.0)
+
+
+def test_dims_that_are_equal_by_accident_shrink_alone_at_last() -> None:
+    case = build([given("x", tensor((17, 17)), Recipe("randn")), given("y", tensor((17,)), Recipe("randn"))], [], ["x"])
+    singles = [site for site in SHRINK_DIMS.find(case) if site[0].only]  # type: ignore[attr-defined]
+    assert SHRINK_DIMS.find(case)[-len(singles) :] == tuple(singles)
+    shapes = [tuple(item.meta.shape for item in tensor_inputs(SHRINK_DIMS.rewrite(case, (site,)))) for site in singles]
+    for size in (1, 2, 8):
+        for alone in (((size, 17), (17,)), ((17, size), (17,)), ((17, 17), (size,))):
+            assert alone in shapes
+
+
+def test_a_dim_that_is_the_only_one_of_its_size_has_no_site_of_its_own() -> None:
+    case = build([given("x", tensor((17, 3)), Recipe("randn"))], [], ["x"])
+    assert not any(site[0].only for site in SHRINK_DIMS.find(case))  # type: ignore[attr-defined]

@@ -28,7 +28,8 @@ TURNED, SHIFTED, GAPS = laid((4, 3), (1, 4), 0, 12), laid((3,), (1,), 5, 8), lai
 OFFERS = [
     ("a fresh tensor", holding(laid((4, 3), (3, 1), 0, 12)), []),
     ("a transpose", holding(TURNED), ["row-major"]),
-    ("an offset", holding(SHIFTED), ["no offset"]),
+    ("an offset", holding(SHIFTED), ["no offset", "offset 1"]),
+    ("the least offset", holding(laid((3,), (1,), 1, 4)), ["no offset"]),
     ("a transpose with gaps", holding(GAPS), ["dense", "row-major"]),
     ("an expanded row", holding(laid((4, 3), (0, 1), 0, 3)), ["dense", "row-major"]),
     ("a dim of size 1 with an odd stride", holding(laid((1, 3), (7, 1), 0, 3)), ["dense", "row-major"]),

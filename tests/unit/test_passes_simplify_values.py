@@ -41,7 +41,7 @@ OFFERS = [
     ("random floats", holding(Recipe("randn")), ["zeros", "ones", "arange"]),
     ("a range", holding(Recipe("arange")), ["zeros", "ones", "full(31,)"]),
     ("one number", holding(Recipe("full", (math.inf,))), ["zeros", "ones"]),
-    ("recorded indices", holding(INDEX, "int64"), ["randint(3, 10)", "full(3,)", "full(9,)"]),
+    ("recorded indices", holding(INDEX, "int64"), ["zeros", "randint(3, 10)", "full(3,)", "full(9,)"]),
     (
         "indices from zero",
         holding(Recorded("0" * 32, low=0.0, high=9.0), "int64", (5,)),
@@ -89,7 +89,7 @@ def several_inputs() -> Case:
 @pytest.mark.parametrize(
     ("level", "expected"),
     [
-        ("zeros", {"x": "zeros", "i": "randint(3, 10)", "m": "zeros", "z": "zeros"}),
+        ("zeros", {"x": "zeros", "i": "zeros", "m": "zeros", "z": "zeros"}),
         ("ones", {"x": "ones", "i": "randint(3, 10)", "m": "ones", "z": "zeros"}),
         ("arange", {"x": "arange", "i": "randint(3, 10)", "m": "randint(0, 2)", "z": "zeros"}),
         ("randn", {"x": "randn", "i": "randint(3, 10)", "m": "randint(0, 2)", "z": "zeros"}),
