@@ -272,11 +272,11 @@ VALUE_RANK = {"zeros": 0, "ones": 1, "full": 2, "arange": 3, "rand": 4, "randn":
 
 
 def size(case: Case) -> tuple[int, ...]:
-    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, offsets, values, targets,
-    literals (how many, how plain, how long), prelude."""
+    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, offsets, values,
+    the seed, targets, literals (how many, how plain, how long), prelude."""
     tensors = tensor_inputs(case)
     settings = case.settings
-    plain = Settings(grad_mode=settings.grad_mode)
+    plain = Settings(grad_mode=settings.grad_mode, seed=settings.seed)
     changed = sum(getattr(settings, f.name) != getattr(plain, f.name) for f in dataclasses.fields(Settings))
     shared = len(tensors) - len({item.meta.storage for item in tensors})
     constants = tuple(literals(case.graph))
@@ -300,6 +300,7 @@ def size(case: Case) -> tuple[int, ...]:
         ),
         sum(item.meta.offset for item in tensors),
         sum(VALUE_RANK.get(item.value.kind, 9) if isinstance(item.value, Recipe) else 10 for item in tensors),
+        settings.seed,
         sum(op.target.startswith("torch.ops.aten.") for op in case.graph.ops),
         len(constants),
         sum(map(literal_rank, constants)),

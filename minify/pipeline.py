@@ -21,7 +21,7 @@ from minify.case import Case, Derived
 from minify.certificate import Certificate, certify
 from minify.conclusion import concluded
 from minify.decisive import Fact, find_facts, told
-from minify.emit import Facts, Verification, emit, inline_values, verify, write_data
+from minify.emit import Facts, Verification, emit, inline_values, plainer_literals, verify, write_data
 from minify.errors import (
     EXIT_REDUCED,
     NoFailure,
@@ -231,19 +231,21 @@ def _reduced(this: Run, confirmed: Confirmed) -> Reduction:
 
 
 def _plain_values(this: Run, session: Session, reduction: Reduction) -> Case:
-    """The final case with small recorded values written out as literals, if it then still fails."""
+    """The final case with small recorded values written out as literals, of few digits if it then still fails."""
     this.progress.step("writing the repro")
     final = session.best
     literal = inline_values(final, this.folder.store)
-    if literal != final and not reduction.stopped_by:
-        try:
-            verdict: Verdict = this.oracle.judge(literal, session.signature)
-        except Stopped:
-            return literal
-        if not verdict.fails:
-            return final
-        session.observation = verdict.observation
-    return literal
+    if literal == final or reduction.stopped_by:
+        return literal
+    try:
+        for plain in (*plainer_literals(literal), literal):
+            verdict: Verdict = this.oracle.judge(plain, session.signature)
+            if verdict.fails:
+                session.observation = verdict.observation
+                return plain
+    except Stopped:
+        return literal
+    return final
 
 
 def _stage(this: Run, final: Case, first: Baseline, reduction: Reduction) -> Localised:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from minify import inputs as input_text
 from minify import store
-from minify.case import Case, Input, Recipe, Recorded, ScalarInput, TensorMeta, is_contiguous, numel
+from minify.case import Case, Input, Recipe, Recorded, ScalarInput, TensorMeta, canonical, is_contiguous, numel
 
 if TYPE_CHECKING:  # where nothing recorded is left, no torch is needed
     import torch
@@ -40,6 +41,40 @@ def inline_values(case: Case, root: Path, limit: int = 64) -> Case:
         return dataclasses.replace(item, value=Recipe("literal", numbers(listed)))
 
     return dataclasses.replace(case, inputs=tuple(inlined(item) for item in case.inputs))
+
+
+def plainer_literals(case: Case) -> tuple[Case, ...]:
+    """`case` with the floats of its literals made plainer, the boldest first: what is special among zeros, few digits, more."""
+    ways = (lambda number: 0.0, lambda number: float(f"{number:.1g}"), lambda number: float(f"{number:.2g}"))
+    found = [_with_floats(case, way) for way in (ways if _special(case) else ways[1:])]
+    return tuple(dict.fromkeys(changed for changed in found if canonical(changed) != canonical(case)))
+
+
+def _with_floats(case: Case, plainer: Callable[[float], float]) -> Case:
+    def number(value: Number) -> Number:
+        return plainer(value) if isinstance(value, float) and _ordinary(value) else value
+
+    def item(one: Input | ScalarInput) -> Input | ScalarInput:
+        held = _literal(one)
+        return one if held is None else dataclasses.replace(one, value=Recipe("literal", tuple(map(number, held))))  # type: ignore[arg-type]
+
+    return dataclasses.replace(case, inputs=tuple(map(item, case.inputs)))
+
+
+def _special(case: Case) -> bool:
+    held = [number for item in case.inputs for number in _literal(item) or ()]
+    return any(isinstance(number, float) and not _ordinary(number) for number in held)
+
+
+def _literal(item: Input | ScalarInput) -> tuple[Number, ...] | None:
+    """The numbers of an input that is written out."""
+    value = item.value
+    return value.args if isinstance(value, Recipe) and value.kind == "literal" else None
+
+
+def _ordinary(number: float) -> bool:
+    """Neither inf nor NaN nor -0.0."""
+    return math.isfinite(number) and (number != 0 or math.copysign(1, number) > 0)
 
 
 def _listed(storage: torch.Tensor, meta: TensorMeta, *, shared: bool) -> torch.Tensor:

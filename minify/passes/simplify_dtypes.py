@@ -33,7 +33,6 @@ from minify.passes.simplify_values import storage_groups
 MOST_PIECES = 4
 FLOATS = ("float64", "float16", "bfloat16")
 INTEGERS = ("int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
-WHOLE = (*INTEGERS, "int64", "bool")
 COMPLEX = {
     "complex128": ("float32", "complex64"),
     "complex64": ("float32",),
@@ -55,10 +54,14 @@ def plainer(dtype: str) -> tuple[str, ...]:
     return COMPLEX.get(dtype, ())
 
 
+def plainest(dtype: str) -> str:
+    return next(iter(plainer(dtype)), dtype)
+
+
 def find(case: Case) -> tuple[Site, ...]:
     """`(old, new)` for all inputs of a dtype, with what names it in the program; then `(old, new, inputs...)` for some of
-    them and nothing else. The latter only where dtypes are mixed already: otherwise the mixture would be a failure's
-    cause by the look of it, or in truth that of another failure."""
+    them and nothing else. The latter only where such dtypes are mixed already, since a mixture is likely to be taken for the
+    cause, and may be the cause of another failure."""
     classes = dtype_classes(case)
     whole: list[Site] = [(old, new) for old in classes for new in plainer(old)]
     named = {dtype for op in case.graph.ops for dtype in dtypes_named(op)}
@@ -66,10 +69,10 @@ def find(case: Case) -> tuple[Site, ...]:
     present = {meta.dtype for meta in metas if isinstance(meta, TensorMeta)}
     parts: list[Site] = []
     for old, groups in classes.items():
-        mixed = any(dtype != old and (dtype in WHOLE) == (old in WHOLE) for dtype in present)
+        mixed = any(dtype != old and plainest(dtype) == plainest(old) for dtype in present)
         if old in named or (mixed and len(groups) > 1):
             some = (sum(piece, ()) for piece in pieces(groups, MOST_PIECES))
-            parts += [(old, plainer(old)[0], *names) for names in some]
+            parts += [(old, plainest(old), *names) for names in some]
     return (*whole, *parts)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import os
 import re
 from collections.abc import Callable, Sequence
@@ -33,7 +34,7 @@ from minify.case import (
 from minify.emit import Facts, Verification, check, data_of, emit, inline_values, verify
 from minify.emit.compiling import SWITCHES
 from minify.emit.crash import telling_words
-from minify.emit.literals import numbers
+from minify.emit.literals import numbers, plainer_literals
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.tolerance import Tolerance
 from minify.verdict import Divergence, Observation, Question, Signature, accuracy_signature
@@ -330,6 +331,21 @@ def test_eagers_own_error_is_allowed_for_where_the_bug_stands_clear_of_it() -> N
         return str(re.search(r"atol=(\S+),", text).group(1))  # type: ignore[union-attr]
 
     assert (atol(0.0), atol(1e-6), atol(3e-3), atol(0.3)) == ("1e-5", "1e-5", "0.006", "1e-5")
+
+
+def test_literals_are_offered_with_fewer_digits_and_with_zeros_beside_what_is_special() -> None:
+    def offered(*numbers: float) -> list[tuple[object, ...]]:
+        case = build([given("x", tensor((len(numbers),)), Recipe("literal", numbers))], [], ["x"])
+        return [item.value.args for one in plainer_literals(case) for item in tensor_inputs(one)]  # type: ignore[union-attr]
+
+    assert offered(-0.19361, 1.4058) == [(-0.2, 1.0), (-0.19, 1.4)]
+    assert offered(0.25, math.nan)[0] == (0.0, math.nan)
+    assert [str(args) for args in offered(-0.0, 31.7)] == ["(-0.0, 0.0)", "(-0.0, 30.0)", "(-0.0, 32.0)"]
+    assert offered(0.5, 2.0) == []
+
+
+def test_without_literals_there_is_nothing_to_round() -> None:
+    assert plainer_literals(build([given("x", tensor((2,)), Recipe("randn"))], [], ["x"])) == ()
 
 
 def test_the_header_states_the_facts_within_the_width() -> None:
