@@ -57,6 +57,7 @@ CLASSES: list[tuple[str, Case, list[Site]]] = [
     ("one half", holding("float16"), [HALF]),
     ("two halves", holding("float16", "float16"), [HALF]),
     ("two halves and indices", holding("float16", "float16", "int64"), [HALF]),
+    ("two integers and a mask", holding("int32", "int32", "bool"), [("int32", "int64")]),
     ("a half beside a float", holding("float16", "float32"), [HALF]),
     (
         "two halves beside a float",
