@@ -3,6 +3,7 @@
     python scripts/corpus_table.py                       # all but the slow cases
     python scripts/corpus_table.py 'healthy_*' div_floor_inf --jobs 2
     python scripts/corpus_table.py --slow --device cuda --markdown table.md
+    python scripts/corpus_table.py --passes              # what each pass cost and brought, too
 
 Runs `python -m minify` as a user would, reads its `report.json`, then copies `repro.py` into an empty folder and runs
 it there, with fresh caches and without this checkout on the path. Exits with 1 when any case differs.
@@ -12,15 +13,12 @@ from __future__ import annotations
 
 import argparse
 import ast
-import json
 import os
-import re
 import shutil
 import signal
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from importlib import metadata
 from pathlib import Path
@@ -29,20 +27,15 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
-
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
-from scripts.limited_run import Ran, private_environment, relatives, run_limited, send  # noqa: E402  (started as a file)
+from scripts.corpus_judge import CORPUS, Alone, Expected, Row, differences, load, read_report  # noqa: E402  (started as a file)
+from scripts.limited_run import Ran, private_environment, relatives, run_limited, send  # noqa: E402
+from scripts.pass_table import COLUMNS as PASS_COLUMNS  # noqa: E402
+from scripts.pass_table import pass_cells, pass_markdown, pass_rows  # noqa: E402
 
-CORPUS = ROOT / "corpus"
-MOST_LINES = 60  # a repro has fewer
 ALONE_SECONDS = 300.0
 EXIT_BUG_SHOWS = 1  # of a repro
-EXIT_NO_FAILURE = 1  # of minify
 COLUMNS = (
     ("case", "left"),
     ("ok", "left"),
@@ -60,48 +53,6 @@ COLUMNS = (
     ("alone", "left"),
     ("differs", "left"),
 )
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What `expected.toml` says. `max_ops` is 0 and `signature` empty where there is nothing to reduce."""
-
-    name: str
-    command: str
-    exit_code: int
-    signature: str
-    max_ops: int
-    torch: tuple[str, ...]
-    devices: tuple[str, ...]
-    slow: bool
-    args: tuple[str, ...]
-
-    @property
-    def script(self) -> Path:
-        return CORPUS / self.name / "model.py"
-
-
-@dataclass(frozen=True)
-class Alone:
-    """How `repro.py` behaves in an empty folder. `shows` says whether that counts as the bug showing."""
-
-    shows: bool
-    text: str
-    imports: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Row:
-    """One finished case. `status` is None where minify was killed at the limit."""
-
-    expected: Expected
-    status: int | None
-    seconds: float
-    report: dict[str, Any]
-    alone: Alone | None
-    judged: bool
-    tail: str = ""
-    differs: tuple[str, ...] = field(default=())
 
 
 def main() -> int:
@@ -123,8 +74,11 @@ def main() -> int:
             rows = sorted([*rows, row], key=lambda row: row.expected.name)
             print(f"[{len(rows)}/{len(cases)}] {' | '.join(filter(None, cells(row)))}", file=sys.stderr, flush=True)
             if options.markdown:
-                options.markdown.write_text(markdown(rows, version, options.device), encoding="utf-8")
+                text = document(rows, version, options.device, passes=options.passes)
+                options.markdown.write_text(text, encoding="utf-8")
     show(rows)
+    if options.passes:
+        show_passes(rows)
     return int(any(row.differs for row in rows))
 
 
@@ -143,6 +97,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=1, help="cases at a time")
     parser.add_argument("--timeout", type=float, default=1800, help="seconds a case may take before it is killed")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there as well")
+    parser.add_argument("--passes", action="store_true", help="say as well what each pass cost and brought")
     parser.add_argument("--out", type=Path, help="a new folder for the results; a temporary one by default")
     options = parser.parse_args()
     if options.jobs < 1 or options.timeout <= 0:
@@ -163,21 +118,6 @@ def chosen(names: list[str], slow: bool, device: str) -> list[Expected]:
     return cases
 
 
-def load(folder: Path) -> Expected:
-    row = tomllib.loads((folder / "expected.toml").read_text(encoding="utf-8"))
-    return Expected(
-        name=folder.name,
-        command=row["command"],
-        exit_code=row["exit_code"],
-        signature=row["signature"],
-        max_ops=row["max_ops"],
-        torch=tuple(row["torch"]),
-        devices=tuple(row["devices"]),
-        slow=row["slow"],
-        args=tuple(row["args"]),
-    )
-
-
 def installed_torch() -> str:
     """`2.13` of `2.13.0+cpu`. Imports nothing."""
     return ".".join(metadata.version("torch").split(".")[:2])
@@ -196,15 +136,6 @@ def run_case(expected: Expected, out: Path, options: argparse.Namespace, version
     judged = version in expected.torch
     row = Row(expected, ran.status, ran.seconds, read_report(folder), alone, judged, last_line(ran))
     return Row(**{**vars(row), "differs": tuple(differences(row)) if judged else ()})
-
-
-def read_report(folder: Path) -> dict[str, Any]:
-    """`report.json`, or nothing where there is none that can be read."""
-    try:
-        found = json.loads((folder / "report.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def last_line(ran: Ran) -> str:
@@ -244,70 +175,6 @@ def foreign_imports(repro: Path) -> tuple[str, ...]:
         elif isinstance(node, ast.ImportFrom):
             found.add((node.module or ".").partition(".")[0])
     return tuple(sorted(found - {"torch"} - sys.stdlib_module_names))
-
-
-def differences(row: Row) -> list[str]:
-    """What departs from the expectation, in words; nothing where all is as expected."""
-    expected = row.expected
-    if row.status is None:
-        return [f"killed after {row.seconds:.0f} s"]
-    found = []
-    if row.status != expected.exit_code:
-        found.append(f"exit {row.status} for {expected.exit_code}: {row.tail}")
-    if not row.report:
-        return [*found, "no report.json"]
-    if row.report.get("exit_code") != row.status:
-        found.append(f"report.json says exit {row.report.get('exit_code')}")
-    if row.status == 0 and expected.exit_code == 0:
-        found += repro_differences(row)
-    if row.status == expected.exit_code == EXIT_NO_FAILURE:
-        found += unwatched(row)
-    return found
-
-
-def unwatched(row: Row) -> list[str]:
-    """Why an answer of "no such failure" is worth nothing: nothing was watched, or minify broke the program itself.
-
-    A program that raises in eager may never come to compile anything."""
-    message = str(row.report.get("message", ""))
-    if re.search(r"\bmodule 'minify", message):
-        return [f"minify broke the program: {message[:160]}"]
-    if re.search(r"\b0 (checked run|region)", message) and not row.expected.name.startswith("fails_in_eager_"):
-        return [f"nothing was watched: {message[:160]}"]
-    return []
-
-
-def repro_differences(row: Row) -> list[str]:
-    """Where a repro that minify calls good isn't the one that was expected."""
-    expected, report, found = row.expected, row.report, []
-    family = signature_family(report)
-    ops = report.get("reduced", {}).get("ops")
-    if family != expected.signature:
-        found.append(f"signature {family or 'missing'} for {expected.signature}")
-    if ops is None or not 0 < ops <= expected.max_ops:
-        found.append(f"{ops} ops for {expected.max_ops}")
-    if not 0 < report.get("repro_lines", 0) < MOST_LINES:
-        found.append(f"{report.get('repro_lines')} lines, not under {MOST_LINES}")
-    if not report.get("one_minimal"):
-        found.append("not 1-minimal")
-    verified = report.get("verified") or {}
-    if not verified.get("runs") or verified.get("reproduced") != verified.get("runs"):
-        found.append(f"verified {verified.get('reproduced')} of {verified.get('runs')} runs")
-    if row.alone is None:
-        found.append("no repro.py")
-    else:
-        if not row.alone.shows:
-            found.append(f"alone: {row.alone.text}")
-        if row.alone.imports:
-            found.append(f"repro imports {', '.join(row.alone.imports)}")
-    return found
-
-
-def signature_family(report: dict[str, Any]) -> str:
-    """The signature in the words of `expected.toml`: `value`, `metadata:stride`, `exception`, `signal`, `hang`."""
-    signature = report.get("signature") or {}
-    family = str(signature.get("family", ""))
-    return f"{family}:{signature.get('name')}" if family == "metadata" else family
 
 
 def cells(row: Row) -> list[str]:
@@ -351,9 +218,7 @@ def summary(rows: list[Row]) -> str:
 
 def show(rows: list[Row]) -> None:
     """The table on stdout."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 240
+    console = wide_console()
     table = Table()
     for title, justify in COLUMNS:
         table.add_column(title, justify=justify, no_wrap=title in ("case", "ops"))
@@ -361,6 +226,30 @@ def show(rows: list[Row]) -> None:
         table.add_row(*(cell.replace("[", r"\[") for cell in cells(row)))
     console.print(table)
     console.print(summary(rows))
+
+
+def show_passes(rows: list[Row]) -> None:
+    """The passes on stdout, summed over all cases."""
+    table = Table()
+    for number, title in enumerate(PASS_COLUMNS):
+        table.add_column(title, justify="right" if 0 < number < len(PASS_COLUMNS) - 1 else "left")
+    for row in pass_rows(row.report for row in rows):
+        table.add_row(*pass_cells(row))
+    wide_console().print(table)
+
+
+def wide_console() -> Console:
+    """Standard output, wide enough for a table where it is no terminal."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = 240
+    return console
+
+
+def document(rows: list[Row], version: str, device: str, *, passes: bool) -> str:
+    """All that goes into a document."""
+    table = markdown(rows, version, device)
+    return f"{table}\n{pass_markdown(pass_rows(row.report for row in rows))}" if passes else table
 
 
 def markdown(rows: list[Row], version: str, device: str) -> str:

@@ -14,6 +14,7 @@ from minify import render
 from minify.case import (
     Case,
     Const,
+    Derived,
     Input,
     Op,
     Recipe,
@@ -27,7 +28,7 @@ from minify.passes.cut_ops import CUT_OPS
 from minify.passes.drop_outputs import DROP_OUTPUTS
 from minify.passes.shrink_dims import Shrink, scopes, shrink, shrinkable, size_classes
 from minify.passes.simplify_constants import SIMPLIFY_CONSTANTS, Default, Plainer, slots
-from minify.passes.simplify_dtypes import SIMPLIFY_DTYPES
+from minify.passes.simplify_dtypes import SIMPLIFY_DTYPES, converted
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.simplify_values import storage_groups, value_range
@@ -113,12 +114,21 @@ def _order(meta: TensorMeta) -> str:
 
 
 def dtypes(case: Case, random: bool) -> Iterator[Change]:
-    """Each unusual dtype of an input, in all that have it."""
+    """Each unusual dtype of an input, in all that have it; and integers beside floats, which may be there to be promoted."""
     for old, new, *names in SIMPLIFY_DTYPES.find(case):
         holders = [
             item.name for item in tensor_inputs(case) if item.meta.dtype == old and (not names or item.name in names)
         ]
         yield Change(f"{', '.join(holders)}: {old}", str(new), (_edit(case, SIMPLIFY_DTYPES, (old, new, *names)),))
+    floats = any(item.meta.dtype == "float32" for item in tensor_inputs(case))
+    for item in tensor_inputs(case):
+        if floats and item.meta.dtype == "int64" and not isinstance(item.value, Derived):
+            yield Change(f"{item.name}: int64 beside float32", "float32", (partial(_as_float, case, item),))
+
+
+def _as_float(case: Case, one: Input) -> Case:
+    inputs = (converted(item, "float32") if item is one and isinstance(item, Input) else item for item in case.inputs)
+    return dataclasses.replace(case, inputs=tuple(inputs))
 
 
 def values(case: Case, random: bool) -> Iterator[Change]:
@@ -129,7 +139,7 @@ def values(case: Case, random: bool) -> Iterator[Change]:
         if instead is None or (isinstance(value, Recipe) and value.kind == instead.kind):
             continue
         names = {item.name for item in members}
-        words = f"{owner} {_value_words(value) if isinstance(value, Recipe) else 'holds recorded values'}"
+        words = f"{owner} {_value_words(value) if isinstance(value, Recipe) else 'holds these very values'}"
         yield Change(words, "random content", (partial(_filled, case, names, instead),))
 
 

@@ -33,6 +33,7 @@ REPORT: dict[str, Any] = {
     "verified": {"runs": 2, "reproduced": 2},
     "also_found": ["metadata stride; `minify resume also-found-1` reduces it"],
     "decisive": ["x is a transpose (stride (1, 2)); contiguous passes", "dim 0 of x: size 3; 2 passes"],
+    "passing": "passing.py",
     "calls": ["torch.div"],
     "queries": 9,
 }
@@ -43,7 +44,11 @@ def row(report: dict[str, Any] = REPORT, status: int | None = 0, **changed: Any)
 
 
 def test_a_report_that_says_all_that_is_expected_differs_in_nothing() -> None:
-    wanted: dict[str, Any] = {"also_found": "metadata stride", "facts": ("is a transpose", "size 3"), "calls": (".div",)}
+    wanted: dict[str, Any] = {
+        "also_found": "metadata stride",
+        "facts": ("is a transpose", "size 3"),
+        "calls": (".div",),
+    }
     assert corpus_judge.differences(row()) == []
     assert corpus_judge.differences(row(**wanted)) == []
 
@@ -59,6 +64,13 @@ def test_a_report_that_says_all_that_is_expected_differs_in_nothing() -> None:
 def test_what_a_report_leaves_unsaid_differs(key: str, wanted: Any, told: str) -> None:
     (found,) = corpus_judge.differences(row(**{key: wanted}))
     assert found.startswith(told)
+
+
+def test_facts_want_a_program_that_passes_beside_the_repro() -> None:
+    assert corpus_judge.differences(row(REPORT | {"passing": None}, facts=("is a transpose",))) == [
+        "no passing.py beside it"
+    ]
+    assert corpus_judge.differences(row(REPORT | {"passing": None})) == []
 
 
 def test_parts_of_one_fact_are_not_found_across_two_lines() -> None:
@@ -97,7 +109,15 @@ def test_optional_expectations_are_read_where_they_are_and_nothing_where_they_ar
 
 
 def count(tried: int, accepted: int, seconds: float = 1.0) -> dict[str, float]:
-    return {"tried": tried, "accepted": accepted, "invalid": 0, "slipped": 0, "timed_out": 0, "seconds": seconds}
+    return {
+        "tried": tried + 3,
+        "queries": tried,
+        "accepted": accepted,
+        "invalid": 0,
+        "slipped": 0,
+        "timed_out": 0,
+        "seconds": seconds,
+    }
 
 
 PASSES: list[dict[str, Any]] = [

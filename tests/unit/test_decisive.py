@@ -47,6 +47,11 @@ FACTS = [
     ("half precision", on(given("x", tensor((1,), "bfloat16"), RANDN)), "x: bfloat16; float32 passes"),
     ("two dtypes", on(given("x", tensor((1,), "float64"), RANDN), given("y", tensor((1,)), RANDN)), "x: float64; float32 passes"),
     (
+        "integers beside floats",
+        on(given("x", tensor((1,)), RANDN), given("i", tensor((1,), "int64"), Recipe("ones"))),
+        "i: int64 beside float32; float32 passes",
+    ),
+    (
         "a keyword",
         build([given("x", tensor((1,)), RANDN)], [op("out", "torch.div", R("x"), R("x"), rounding_mode="floor")], ["out"]),
         "rounding_mode='floor' in div; the default passes",
