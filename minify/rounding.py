@@ -17,11 +17,15 @@ from minify.interpret import leaves
 _MOST_COMPARED = 1 << 22  # elements; of more, each float counts as computed
 
 
-def shaken_values(values: tuple[Any, ...], seed: int) -> tuple[Any, ...]:
-    """`values`, each tensor moved in place."""
+HALF = (torch.float16, torch.bfloat16)
+
+
+def shaken_values(values: tuple[Any, ...], seed: int, *, half: bool = True) -> tuple[Any, ...]:
+    """`values`, each tensor moved in place; with `half` False not those of half precision."""
     coin = torch.Generator().manual_seed(seed + 1)
     for value in values:
-        if isinstance(value, torch.Tensor) and not torch_internals.is_zerotensor(value):
+        moves = isinstance(value, torch.Tensor) and (half or value.dtype not in HALF)
+        if moves and not torch_internals.is_zerotensor(value):
             shake(value, coin)
     return values
 

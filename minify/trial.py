@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from minify import compare, interpret
-from minify.case import Case, Input
+from minify.case import Case, Input, SequenceMeta, TensorMeta
 from minify.replay import Replay, seeded
 from minify.rounding import shaken_values
 from minify.tolerance import Tolerance
@@ -118,12 +118,24 @@ def _wants_grad(item: Any, value: Any) -> bool:
 # --- eager on shaken inputs ---------------------------------------------------------------------------------------------
 
 
-def shaken(live: Replay, seed: int, flows: Sequence[torch.Tensor] = ()) -> Run | None:
-    """Eager on inputs moved by one unit in the last place, each element up or down by a seeded coin; None if it raises.
-    Raises what `out_of_memory` knows."""
+def rounds_in_half(case: Case, trace: Iterable[tuple[str, object]]) -> bool:
+    """Whether any op of it hands on a value of half precision, by what a run noted of each."""
+
+    def half(meta: object) -> bool:
+        if isinstance(meta, SequenceMeta):
+            return any(map(half, meta.items))
+        return isinstance(meta, TensorMeta) and meta.dtype in ("float16", "bfloat16")
+
+    return bool(case.settings.autocast) or any(half(meta) for _, meta in trace)
+
+
+def shaken(live: Replay, seed: int, flows: Sequence[torch.Tensor] = (), *, half: bool = True) -> Run | None:
+    """Eager on inputs moved by one unit in the last place, each element up or down by a seeded coin; None if it raises. Inputs
+    of half precision stay unless `half`: where nothing is rounded to half in between, such a unit is thousands of those that
+    rounding takes. Raises what `out_of_memory` knows."""
     try:
         with undisturbed():
-            return _run(live, live.eager_fn, shaken_values(live.make_inputs(), seed), flows)
+            return _run(live, live.eager_fn, shaken_values(live.make_inputs(), seed, half=half), flows)
     except Exception as error:  # the shaken program may leave its domain, and then says nothing
         if out_of_memory(error):
             raise

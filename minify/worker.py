@@ -27,7 +27,7 @@ from minify.fork_server import connected
 from minify.reference import lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
 from minify.tolerance import Tolerance
-from minify.trial import Run, compare_runs, out_of_memory, run_program, shaken, undisturbed
+from minify.trial import Run, compare_runs, out_of_memory, rounds_in_half, run_program, shaken, undisturbed
 from minify.verdict import Observation, Question, Signature, WorkerError
 
 
@@ -128,7 +128,8 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         wrong, drift = compare_runs(case, compiled, eager, truth, tolerance)
         if wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
             enter("reference")
-            trials = [shaken(live, seed, eager.flows) for seed in range(question.noise)]
+            half = rounds_in_half(case, facts.trace)
+            trials = [shaken(live, seed, eager.flows, half=half) for seed in range(question.noise)]
             rounded = rounded_runs(case, live.make_inputs, wrong, question.noise, live.scope)
             enter("compare")
             wrong, drift = compare_runs(case, compiled, eager, truth, tolerance, trials, rounded)

@@ -379,11 +379,27 @@ def test_what_cancels_in_one_place_does_not_excuse_a_large_error_in_another(dtyp
     assert kinds(judged(with_backend(case, half_more), tmp_path, noise=NOISE)) == ["output:y value"]
 
 
+MIXED = [given("x", tensor((64, 8), "bfloat16"), RANDN), given("w", tensor((64, 8)), RANDN)]
+IN_HALF = PRELUDE.format("lambda call: lambda x, w: (torch.atan2(x, w.bfloat16().float()),)")
+
+
+def test_a_float32_operand_rounded_to_half_is_wrong_where_nothing_else_is(tmp_path: Path) -> None:
+    case = build(MIXED, [op("y", "torch.atan2", R("x"), R("w"))], ["y"])
+    assert kinds(judged(with_backend(case, IN_HALF), tmp_path, noise=NOISE)) == ["output:y value"]
+
+
+def test_where_a_program_rounds_to_half_by_itself_a_unit_of_that_explains_a_result(tmp_path: Path) -> None:
+    doubled = op("a", "torch.add", R("x"), R("x"), meta=tensor((64, 8), "bfloat16"))
+    case = build(MIXED, [doubled, op("y", "torch.atan2", R("a"), R("w"))], ["y"])
+    in_half = PRELUDE.format("lambda call: lambda x, w: (torch.atan2(x + x, w.bfloat16().float()),)")
+    assert kinds(judged(with_backend(case, in_half), tmp_path, noise=NOISE)) == []
+
+
 def test_shaken_runs_are_made_only_where_something_is_to_be_explained(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seeds: list[int] = []
-    monkeypatch.setattr(worker, "shaken", lambda live, seed, flows: seeds.append(seed))
+    monkeypatch.setattr(worker, "shaken", lambda live, seed, flows, half: seeds.append(seed))
     judged(faulty(RELU, "right"), tmp_path, noise=NOISE)
     assert seeds == []
     judged(faulty(RELU, "adds to relu"), tmp_path, noise=NOISE)
