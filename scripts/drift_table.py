@@ -31,7 +31,7 @@ SPENT = 900.0
 COLUMNS = ("case", "exit", "answer", "strict exit", "strict answer", "max abs", "max rel", "eager's own", "wrong")
 _NUMBER = r"([0-9.e+-]*[0-9]|inf|nan)"
 _NUMBERS = re.compile(rf"max abs {_NUMBER}, max rel {_NUMBER}[;,] eager's own error (?:is )?{_NUMBER}")
-# The first that a message holds is what was answered. Where random numbers or NaN are all that differs, there is no drift.
+# The one that a message names first is what was answered. Where random numbers or NaN are all that differs, there is no drift.
 ANSWERS = (
     "ill-conditioned",
     "other random numbers",
@@ -124,7 +124,8 @@ def answered(case: Expected, out: Path, when: str, tolerance: tuple[str, ...]) -
 def read_answer(status: int, message: str) -> Answer:
     """The answer that a message holds, with its numbers."""
     numbers = _NUMBERS.search(message)
-    text = next((answer for answer in ANSWERS if answer in message), message[:120])
+    found = [(message.index(answer), answer) for answer in ANSWERS if answer in message]
+    text = min(found)[1] if found else message[:120]
     return Answer(status, text, numbers.groups() if numbers else ())
 
 

@@ -177,7 +177,11 @@ NUMBERS = ("0.00293", "2.69e+03", "1e-05")
             "ill-conditioned",
             NUMBERS,
         ),
-        ("no divergence in 1 checked run(s) of the 1 region(s) that model.py compiles", "no divergence", ()),
+        (
+            "no divergence in 1 checked run(s) of the 1 region(s) that model.py compiles; its output is in /tmp/drift/x/script.log",
+            "no divergence",
+            (),
+        ),
         ("other random numbers, no divergence: randn, rand draw in another order", "other random numbers", ()),
     ],
 )
