@@ -7,6 +7,7 @@ case. Returns text and runs nothing.
 from __future__ import annotations
 
 import ast
+import dataclasses
 
 import libcst as cst
 
@@ -24,6 +25,7 @@ from minify.emit.run import run
 from minify.tolerance import Tolerance
 from minify.verdict import Observation, Signature
 
+MOST_LINES = 60  # a repro has fewer
 _IMPORTS = {
     "sys": "import sys",
     "faulthandler": "import faulthandler",
@@ -39,8 +41,17 @@ def emit(
     case: Case, observation: Observation, signature: Signature, facts: Facts, tolerance: Tolerance = Tolerance()
 ) -> str:
     """The text of a file that exits 1 where `case` still fails as `observation` saw it fail. Recorded values that were
-    not inlined are read from `repro_data.pt` beside it (`write_data`). Raises ValueError where the observation does not
-    show `signature`."""
+    not inlined are read from `repro_data.pt` beside it (`write_data`). Facts that would make it longer than a repro is are left
+    out, those that do not decide first. Raises ValueError where the observation does not show `signature`."""
+    text = _whole(case, observation, signature, facts, tolerance)
+    while text.count("\n") >= MOST_LINES and (facts.decisive or facts.not_decisive):
+        last = "not_decisive" if facts.not_decisive else "decisive"
+        facts = dataclasses.replace(facts, **{last: getattr(facts, last)[:-1]})
+        text = _whole(case, observation, signature, facts, tolerance)
+    return text
+
+
+def _whole(case: Case, observation: Observation, signature: Signature, facts: Facts, tolerance: Tolerance) -> str:
     row = leading(observation, signature)
     check = None if row is None else probe(case, observation, row, tolerance)
     how = compiling(case, random=observation.random)

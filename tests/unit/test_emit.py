@@ -375,6 +375,24 @@ def test_the_program_that_passes_says_what_sets_it_apart() -> None:
     assert not any(line.startswith("Expected") for line in lines)
 
 
+def test_facts_give_way_where_they_would_make_a_repro_too_long() -> None:
+    def lines_with(decisive: int, others: int) -> list[str]:
+        told = [
+            tuple(f"fact {number} of {kind}" for number in range(count))
+            for kind, count in (("a", decisive), ("b", others))
+        ]
+        longer = Settings(config=tuple(("torch._inductor.config", f"key{number}", number) for number in range(14)))
+        return emitted(longer, facts=Facts(decisive=told[0], not_decisive=told[1])).splitlines()
+
+    bare = len(lines_with(0, 0))
+    assert bare < 60
+    room = 59 - bare
+    full = lines_with(4, 6)
+    assert len(full) < 60
+    assert sum(line.startswith(("Decisive", "Not decisive")) for line in full) == min(10, room)
+    assert sum(line.startswith("Decisive") for line in full) == min(4, room)
+
+
 def test_a_header_with_quotes_and_backslashes_is_still_a_docstring() -> None:
     text = emitted(Settings(), facts=Facts(title='a """title""" with \\n and \\'))
     scope: dict[str, object] = {}
