@@ -358,6 +358,7 @@ def write_whole(path: Path, content: bytes) -> None:
     """Replace `path` by `content` in one step; a crash leaves the old file or the new one."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name + ".")
     try:
+        os.fchmod(handle, 0o644)  # like any file: a repro is to be handed on
         with os.fdopen(handle, "wb") as stream:
             stream.write(content)
             stream.flush()

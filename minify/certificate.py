@@ -61,6 +61,11 @@ class Certificate:
         """The edits that still fail: the case is not minimal."""
         return tuple(one for one in self.asked if one.answer == Outcome.FAILS.value)
 
+    @property
+    def tried(self) -> int:
+        """How many edits made a smaller case that was put to the oracle."""
+        return sum(bool(one.digest) for one in self.asked)
+
     def counts(self) -> dict[str, dict[str, int]]:
         """For each pass how often each answer came; a pass without a site is there too, with none."""
         found: dict[str, Counter[str]] = {}

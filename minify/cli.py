@@ -217,6 +217,8 @@ def certify(folder: Path, workers: int | None) -> None:
         _fail(str(error), error.exit_code)
     except (Stopped, KeyboardInterrupt):
         _fail("stopped", EXIT_STOPPED_EARLY)
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename or folder}", EXIT_USAGE)
     for edit, counts in found.certificate.counts().items():
         click.echo(f"{edit}: {', '.join(f'{count} {answer}' for answer, count in counts.items())}", err=True)
     for line in found.differ:
@@ -308,8 +310,7 @@ def _fail(message: str, code: int) -> None:
 def _show(report: Report, as_json: bool) -> None:
     sizes = f"{report.original['ops']} -> {report.reduced['ops']} ops" if report.reduced else ""
     verified = f"{report.verified.get('reproduced', 0)}/{report.verified.get('runs', 0)} fresh runs fail"
-    edits = sum(counts.get("sites", 0) for counts in report.certificate.values())
-    minimal = f"1-minimal ({edits} edits tried)" if report.one_minimal else "not 1-minimal"
+    minimal = f"1-minimal ({report.edits_tried} edits tried)" if report.one_minimal else "not 1-minimal"
     stage = f"first divergent stage: {report.stage}, " if report.stage else ""
     for words, facts in (("decisive", report.decisive), ("not decisive", report.not_decisive)):
         for fact in facts:
@@ -320,6 +321,8 @@ def _show(report: Report, as_json: bool) -> None:
     )
     for also in report.also_found:
         click.echo(f"also found: {also}", err=True)
+    if report.passing:
+        click.echo(f"the nearest program that passes: {report.passing}", err=True)
     if report.message:
         click.echo(f"minify: {report.message}", err=True)
     click.echo(_json(report) if as_json else str(report.repro))

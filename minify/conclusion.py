@@ -12,8 +12,10 @@ from minify.report import Report
 from minify.runs import Request
 
 
-def concluded(report: Report, request: Request, first: Baseline, reduction: Reduction, checked: Verification) -> Report:
-    """The report with its outcome, exit code and one line why."""
+def concluded(
+    report: Report, request: Request, first: Baseline, reduction: Reduction, checked: Verification, stopped: str = ""
+) -> Report:
+    """The report with its outcome, exit code and one line why. `stopped` says why the run was told to stop, if it was."""
     needs_data = not checked.alone
     report = dataclasses.replace(
         report,
@@ -39,4 +41,5 @@ def concluded(report: Report, request: Request, first: Baseline, reduction: Redu
     if needs_data and not request.data:
         why = "the failure needs recorded data; --data says that is fine"
         return ended("stopped early", EXIT_STOPPED_EARLY, why)
-    return ended("reduced", EXIT_REDUCED, "")
+    late = f"stopped after the search ({stopped}): `minify resume` asks for the stage and the facts that are missing"
+    return ended("reduced", EXIT_REDUCED, late if stopped and not (report.certificate and report.stage) else "")

@@ -103,7 +103,8 @@ def fill(value: Recipe, shape: tuple[int, ...], meta: TensorMeta) -> str:
     if value.kind in ("zeros", "ones", "rand", "randn"):
         return f"torch.{value.kind}({dims}{keywords})"
     if value.kind == "full":
-        explicit = keywords or f", dtype=torch.{meta.dtype}"
+        inferred = meta.dtype == "float32" and isinstance(value.args[0], float)
+        explicit = keywords or ("" if inferred else f", dtype=torch.{meta.dtype}")
         return f"torch.full({dims}, {render.literal(value.args[0])}{explicit})"
     if value.kind == "arange":
         explicit = "" if meta.dtype == "int64" else f", dtype=torch.{meta.dtype}"

@@ -6,6 +6,7 @@ asked before a compile is paid for, in the process that steers.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
@@ -28,8 +29,9 @@ def condition(spec: str) -> Condition:
 
     def keeps(case: Case) -> bool:
         try:
-            return bool(function(source(case)))
-        except Exception as error:
+            with contextlib.redirect_stdout(sys.stderr):  # stdout is for the repro's path
+                return bool(function(source(case)))
+        except (Exception, SystemExit) as error:
             raise UsageError(
                 f"--interesting {spec} raised {type(error).__name__}: {error}",
                 "it gets the candidate's source as a string",
@@ -45,6 +47,14 @@ def checked_spec(spec: str) -> str:
     return f"{Path(where).resolve()}:{name}" if where.endswith(".py") else spec
 
 
+def refuse_uninteresting(spec: str, case: Case) -> None:
+    """Raises UsageError where the failing program itself is not interesting: nothing would ever be shrunk."""
+    if not condition(spec)(case):
+        raise UsageError(
+            f"--interesting {spec} is false for the failing program itself", "it gets this:\n" + source(case)[:2000]
+        )
+
+
 def source(case: Case) -> str:
     """The prelude, `def fn(...)` and `def make_inputs()` of `case`."""
     parts = (case.program.prelude, render.text(render.function(case.graph)), render.text(inputs.make_inputs(case)))
@@ -54,9 +64,10 @@ def source(case: Case) -> str:
 def _function(spec: str) -> Callable[[str], object]:
     where, _, name = spec.rpartition(":")
     try:
-        module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
+        with contextlib.redirect_stdout(sys.stderr):
+            module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
         found = getattr(module, name)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UsageError(
             f"--interesting {spec}: {type(error).__name__}: {error}", "give module:function or file.py:function"
         ) from error

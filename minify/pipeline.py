@@ -10,7 +10,6 @@ import dataclasses
 import time
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from minify import baseline, store
 from minify import case as cases
@@ -21,7 +20,17 @@ from minify.case import Case, Derived
 from minify.certificate import Certificate, certify
 from minify.conclusion import concluded
 from minify.decisive import Fact, find_facts, told
-from minify.emit import Facts, Verification, emit, inline_values, plainer_literals, verify, write_data
+from minify.emit import (
+    EXACT,
+    Facts,
+    Verification,
+    emit,
+    inline_values,
+    plainer_literals,
+    verify,
+    with_plainer_literals,
+    write_data,
+)
 from minify.errors import (
     EXIT_REDUCED,
     NoFailure,
@@ -29,10 +38,11 @@ from minify.errors import (
     Unstable,
     UsageError,
 )
-from minify.interesting import condition
+from minify.interesting import condition, refuse_uninteresting
 from minify.localize import Localised, first_stage
 from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
+from minify.progress import Progress
 from minify.reduce import Reduction, Session, find_alone, reduce, worth_a_screen
 from minify.report import Report, measure, versions, worst_rows
 from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
@@ -40,18 +50,6 @@ from minify.tolerance import Tolerance
 from minify.verdict import Observation, Signature, Verdict, alike
 
 SECONDS_PER_STEP = 300.0  # how long one compile or run of the user's own program may take before it counts as hanging
-
-
-class Progress(Protocol):
-    """Whoever shows a run to the user."""
-
-    def step(self, text: str) -> None:
-        """A new step of the story begins."""
-        ...
-
-    def searching(self, session: Session) -> None:
-        """A query of the search was answered."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,14 +76,21 @@ class Confirmed:
 
 
 @dataclasses.dataclass(frozen=True)
+class Written:
+    """The case that a repro prints, and which digits of its literals stand."""
+
+    case: Case
+    way: str = EXACT
+
+
+@dataclasses.dataclass(frozen=True)
 class Found:
-    """What a search and the questions after it came to. `final` is the case that the repro prints. A run that was stopped has no
-    certificate and no facts."""
+    """What a search and the questions after it came to. A run that was stopped has no certificate and no facts."""
 
     reduction: Reduction
     certificate: Certificate | None
     facts: tuple[Fact, ...]
-    final: Case
+    written: Written
     located: Localised
 
 
@@ -104,13 +109,13 @@ def run(
         suspect, first, session = confirmed.suspect, confirmed.first, confirmed.session
         reduction = _reduced(this, confirmed)
         certificate, facts = _certified(this, session, reduction), _facts(this, session, reduction)
-        final = _plain_values(this, session, reduction)
-        located = _stage(this, final, first, reduction)
-        found = Found(reduction, certificate, facts, final, located)
+        written = _plain_values(this, session, reduction)
+        located = _stage(this, written.case, first, reduction)
+        found = Found(reduction, certificate, facts, written, located)
         checked = _verified(this, session, first, found)
         report = _report(this, session, found)
     report = dataclasses.replace(
-        concluded(report, request, first, reduction, checked),
+        concluded(dataclasses.replace(report, stage=located.stage), request, first, reduction, checked, stop.reason),
         passing=folder.passing if checked.passing else None,
         region=suspect.region,
         part=suspect.part,
@@ -171,6 +176,7 @@ def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> Confirmed:
 
 def _all_of(this: Run, suspect: Suspect, case: Case, searched: int) -> Confirmed:
     """The whole region, confirmed. Raises NoFailure and Unstable."""
+    refuse_uninteresting(this.request.interesting, case)
     this.progress.step(f"{suspect}: does it fail alone, in a fresh process?")
     first = baseline.confirm(case, suspect, this.oracle)
     return Confirmed(suspect, case, first, _session(this, case, first.observation, first.signature), searched)
@@ -230,22 +236,26 @@ def _reduced(this: Run, confirmed: Confirmed) -> Reduction:
     return reduction
 
 
-def _plain_values(this: Run, session: Session, reduction: Reduction) -> Case:
+def _plain_values(this: Run, session: Session, reduction: Reduction) -> Written:
     """The final case with small recorded values written out as literals, of few digits if it then still fails."""
     this.progress.step("writing the repro")
-    final = session.best
+    final, wanted = session.best, condition(this.request.interesting)
     literal = inline_values(final, this.folder.store)
-    if literal == final or reduction.stopped_by:
-        return literal
+    if reduction.stopped_by:
+        return Written(literal)
+    ways = [way for way in (*plainer_literals(literal), EXACT) if wanted(with_plainer_literals(literal, way))]
     try:
-        for plain in (*plainer_literals(literal), literal):
+        for way in ways:
+            plain = with_plainer_literals(literal, way)
+            if plain == final:
+                break
             verdict: Verdict = this.oracle.judge(plain, session.signature)
             if verdict.fails:
                 session.observation = verdict.observation
-                return plain
+                return Written(plain, way)
     except Stopped:
-        return literal
-    return final
+        return Written(literal)
+    return Written(final)
 
 
 def _stage(this: Run, final: Case, first: Baseline, reduction: Reduction) -> Localised:
@@ -259,6 +269,7 @@ def _stage(this: Run, final: Case, first: Baseline, reduction: Reduction) -> Loc
 
 def _certified(this: Run, session: Session, reduction: Reduction) -> Certificate | None:
     """Every single edit asked of the final case; the search has asked most of them."""
+    this.folder.certificate_file.unlink(missing_ok=True)
     cases.save(session.best, this.folder.reduced_file)
     if reduction.stopped_by:
         return None
@@ -296,12 +307,12 @@ def _verified(this: Run, session: Session, first: Baseline, found: Found) -> Ver
     tolerance = Tolerance(this.request.rtol, this.request.atol)
 
     def write(facts: Facts) -> None:
-        text = emit(found.final, session.observation, session.signature, facts, tolerance)
+        text = emit(found.written.case, session.observation, session.signature, facts, tolerance)
         cases.write_whole(repro, text.encode())
 
     write(facts)
-    write_data(found.final, this.folder.store, repro)
-    passing = _write_passing(this, session, found.facts, tolerance)
+    write_data(found.written.case, this.folder.store, repro)
+    passing = _write_passing(this, session, found, tolerance)
     this.progress.step(f"verifying {repro.name} in a fresh process")
     runs = 1 if stopped else max(1, this.request.runs if first.rate == 1 else 5)
     timeout = max(this.oracle.timeout, 120.0) * 2
@@ -312,10 +323,10 @@ def _verified(this: Run, session: Session, first: Baseline, found: Found) -> Ver
     return checked
 
 
-def _write_passing(this: Run, session: Session, facts: tuple[Fact, ...], tolerance: Tolerance) -> Path | None:
+def _write_passing(this: Run, session: Session, found: Found, tolerance: Tolerance) -> Path | None:
     """The first decisive fact's other side as a program of its own, if it can be written without recorded data."""
-    for fact in facts:
-        case = inline_values(fact.case, this.folder.store)
+    for fact in found.facts:
+        case = with_plainer_literals(inline_values(fact.case, this.folder.store), found.written.way)
         if not fact.decisive or cases.recorded_count(case):
             continue
         seen = fact.seen_beside(session.observation)
@@ -337,7 +348,7 @@ def _report(this: Run, session: Session, found: Found) -> Report:
     unjudged = _unjudged(this.oracle.bugs)
     for line in unjudged:
         this.progress.step(line)
-    final, certificate = found.final, found.certificate
+    final, certificate = found.written.case, found.certificate
     decisive, others = told(found.facts)
     return Report(
         outcome="",
@@ -354,6 +365,9 @@ def _report(this: Run, session: Session, found: Found) -> Report:
         also_found=_kept_beside(this, session),
         one_minimal=found.reduction.one_minimal and (certificate is None or certificate.one_minimal),
         certificate=certificate.counts() if certificate else {},
+        edits_tried=certificate.tried if certificate else 0,
+        rate=this.oracle.rate,
+        timeout=this.oracle.timeout,
         decisive=decisive,
         not_decisive=others,
         facts=tuple(fact.as_row() for fact in found.facts),

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import dataclasses
-import tempfile
+import shutil
 from functools import partial
-from pathlib import Path
 
 from minify import case as cases
 from minify import certificate as certificates
 from minify import store
+from minify.case import Case
 from minify.certificate import Certificate, certify, differences
 from minify.errors import UsageError
 from minify.interesting import condition
 from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
-from minify.report import recorded_signature
+from minify.report import recorded
 from minify.runs import Request, RunFolder, StopFlag, default_workers
+from minify.verdict import Outcome, Signature
 
-SECONDS_PER_QUESTION = 300.0
+SCRATCH = ".recheck"  # in the run's folder, which one command at a time may hold
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,26 +37,33 @@ class Rechecked:
 
 
 def recheck(folder: RunFolder, stop: StopFlag, workers: int | None = None) -> Rechecked:
-    """Ask everything again, with no answer known before. Raises UsageError where the folder holds no finished run, and Stopped."""
+    """Ask everything again, with no answer known before. Raises UsageError where the folder holds no finished run or one that
+    cannot be run any more, Stopped and OSError."""
     request = folder.load_request()
     try:
         case, before = cases.load(folder.reduced_file), certificates.load(folder.certificate_file)
-        signature = recorded_signature(folder.path)
+        signature, rate, timeout = recorded(folder.path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder.path} has no certificate: {error}", "finish the run with `minify resume`") from error
-    with (
-        folder.held(),
-        tempfile.TemporaryDirectory(prefix="minify-recheck-") as scratch,
-        _oracle(request, folder, Path(scratch), stop, workers) as oracle,
-    ):
-        still_fails = oracle.judge(case, signature).fails
-        save_base = partial(store.save_base, folder.store)
-        now = certify(case, signature, oracle, PASSES, save_base, condition(request.interesting))
-    return Rechecked(now, still_fails, differences(before, now))
-
-
-def _oracle(request: Request, folder: RunFolder, scratch: Path, stop: StopFlag, workers: int | None) -> LocalOracle:
     manner = Manner(request.kind, folder.store, request.rtol, request.atol, request.reference)
-    oracle = LocalOracle(manner, scratch, workers or request.workers or default_workers(), stopped=stop)
-    oracle.timeout = request.timeout or SECONDS_PER_QUESTION
-    return oracle
+    with folder.held():
+        scratch = folder.path / SCRATCH
+        shutil.rmtree(scratch, ignore_errors=True)  # of one that was killed
+        try:
+            with LocalOracle(manner, scratch, workers or request.workers or default_workers(), stopped=stop) as oracle:
+                oracle.rate, oracle.timeout, oracle.calibrates = rate, timeout, False
+                return _asked_again(case, signature, before, oracle, folder, request)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _asked_again(
+    case: Case, signature: Signature, before: Certificate, oracle: LocalOracle, folder: RunFolder, request: Request
+) -> Rechecked:
+    whole = oracle.judge(case, signature)
+    if not whole.fails and whole.outcome is not Outcome.PASSES:
+        why = whole.observation.invalid or whole.observation.worker_lost or whole.outcome.value
+        raise UsageError(f"the reduced case of {folder.path} cannot be judged any more: {why}", "keep the whole folder")
+    save_base, wanted = partial(store.save_base, folder.store), condition(request.interesting)
+    now = certify(case, signature, oracle, PASSES, save_base, wanted)
+    return Rechecked(now, whole.fails, differences(before, now))

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from minify import torch_internals
@@ -36,6 +37,7 @@ def main() -> None:
     warnings.simplefilter("ignore")
     link = connected(sys.argv, torch_internals.warm_up, torch_internals.survived_fork)
     faulthandler.enable()
+    np.random.seed()
     while (question := link.receive()) is not None:
         try:
             link.answer(answer(question, link.phase))

@@ -11,12 +11,15 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 
 from minify import case as cases
-from minify.case import Case, Derived
+from minify.case import Case, Derived, Recipe
 from minify.decisive.rows import CALLS, ROWS, Change
 from minify.errors import InvalidCandidate
 from minify.oracle import Oracle
 from minify.passes.wellformed import well_formed
 from minify.verdict import Observation, Outcome, Signature, Verdict
+
+REDRAWS = ("layout", "dtype", "size")  # changes after which a rule for random numbers gives others
+DRAWN = ("rand", "randn", "randint")
 
 __all__ = ["Change", "Fact", "find_facts", "told"]
 
@@ -85,7 +88,20 @@ def find_facts(
                 row, change = changes[place]
                 found[place] = Fact(row, change, candidate, verdict)
         waiting = {place: waiting[place] for place in fresh if place not in found}
+    redrawn = {place: other for place, fact in found.items() if (other := _with_other_numbers(fact)) is not None}
+    for place, verdict in zip(redrawn, oracle.judge_in_order(redrawn.values(), signature), strict=True):
+        if verdict.outcome is not Outcome.PASSES:
+            found[place] = dataclasses.replace(found[place], case=redrawn[place], verdict=verdict)
     return tuple(found[place] for place in sorted(found))
+
+
+def _with_other_numbers(fact: Fact) -> Case | None:
+    """The changed program once more with other random numbers, where the change drew new ones: that it passes may be theirs."""
+    random = any(isinstance(item.value, Recipe) and item.value.kind in DRAWN for item in cases.tensor_inputs(fact.case))
+    if not fact.decisive or fact.row not in REDRAWS or not random:
+        return None
+    settings = dataclasses.replace(fact.case.settings, seed=fact.case.settings.seed + 1)
+    return dataclasses.replace(fact.case, settings=settings)
 
 
 def _unseen(case: Case, asked: set[str]) -> bool:

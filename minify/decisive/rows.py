@@ -140,7 +140,8 @@ def values(case: Case, random: bool) -> Iterator[Change]:
             continue
         names = {item.name for item in members}
         words = f"{owner} {_value_words(value) if isinstance(value, Recipe) else 'holds these very values'}"
-        yield Change(words, "random content", (partial(_filled, case, names, instead),))
+        content = "normal random content" if isinstance(value, Recipe) and value.kind == "rand" else "random content"
+        yield Change(words, content, (partial(_filled, case, names, instead),))
 
 
 def _value_words(value: Recipe) -> str:
@@ -150,6 +151,8 @@ def _value_words(value: Recipe) -> str:
         return "counts up from 0"
     if value.kind == "full":
         return f"is filled with {value.args[0]}"
+    if value.kind == "rand":
+        return "is random from 0 to 1"
     return "holds these very values" if value.kind == "literal" else "is random"
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from minify.emit.data import data_of, write_data
 from minify.emit.header import Facts
-from minify.emit.literals import inline_values, plainer_literals
+from minify.emit.literals import EXACT, inline_values, plainer_literals, with_plainer_literals
 from minify.emit.repro import emit
 from minify.emit.verify import Verification, check, verify
 
 __all__ = [
+    "EXACT",
     "Facts",
     "Verification",
     "check",
@@ -17,5 +18,6 @@ __all__ = [
     "inline_values",
     "plainer_literals",
     "verify",
+    "with_plainer_literals",
     "write_data",
 ]

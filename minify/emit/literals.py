@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -19,6 +18,9 @@ if TYPE_CHECKING:  # where nothing recorded is left, no torch is needed
     import torch
 
 Number: TypeAlias = "bool | int | float | complex"
+EXACT = ""
+SPECIAL_ONLY = "special only"
+WAYS = (SPECIAL_ONLY, ".1g", ".2g")
 _MOST_DIGITS = 17  # enough for any double
 
 
@@ -43,20 +45,30 @@ def inline_values(case: Case, root: Path, limit: int = 64) -> Case:
     return dataclasses.replace(case, inputs=tuple(inlined(item) for item in case.inputs))
 
 
-def plainer_literals(case: Case) -> tuple[Case, ...]:
-    """`case` with the floats of its literals made plainer, the boldest first: what is special among zeros, few digits, more."""
-    ways = (lambda number: 0.0, lambda number: float(f"{number:.1g}"), lambda number: float(f"{number:.2g}"))
-    found = [_with_floats(case, way) for way in (ways if _special(case) else ways[1:])]
-    return tuple(dict.fromkeys(changed for changed in found if canonical(changed) != canonical(case)))
+def plainer_literals(case: Case) -> tuple[str, ...]:
+    """The ways in which the floats of its literals can be plainer, the boldest first: what is special among zeros, few
+    digits, more. Each comes to a case of its own."""
+    found = {EXACT: case}
+    for way in WAYS if _special(case) else WAYS[1:]:
+        changed = with_plainer_literals(case, way)
+        if all(canonical(changed) != canonical(other) for other in found.values()):
+            found[way] = changed
+    return tuple(way for way in found if way != EXACT)
 
 
-def _with_floats(case: Case, plainer: Callable[[float], float]) -> Case:
+def with_plainer_literals(case: Case, way: str) -> Case:
+    """`case` with each ordinary float of its literals as `way` has it."""
+
     def number(value: Number) -> Number:
-        return plainer(value) if isinstance(value, float) and _ordinary(value) else value
+        if way == EXACT or not isinstance(value, float) or not _ordinary(value):
+            return value
+        return 0.0 if way == SPECIAL_ONLY else float(f"{value:{way}}")
 
     def item(one: Input | ScalarInput) -> Input | ScalarInput:
         held = _literal(one)
-        return one if held is None else dataclasses.replace(one, value=Recipe("literal", tuple(map(number, held))))  # type: ignore[arg-type]
+        if held is None or not isinstance(one.value, Recipe):
+            return one
+        return dataclasses.replace(one, value=dataclasses.replace(one.value, args=tuple(map(number, held))))
 
     return dataclasses.replace(case, inputs=tuple(map(item, case.inputs)))
 
@@ -67,9 +79,9 @@ def _special(case: Case) -> bool:
 
 
 def _literal(item: Input | ScalarInput) -> tuple[Number, ...] | None:
-    """The numbers of an input that is written out."""
+    """The numbers of an input that are written out."""
     value = item.value
-    return value.args if isinstance(value, Recipe) and value.kind == "literal" else None
+    return value.args if isinstance(value, Recipe) and value.kind in ("literal", "full") else None
 
 
 def _ordinary(number: float) -> bool:

@@ -22,8 +22,9 @@ class Report:
     """What a run found. `outcome` is `reduced`, `stopped early`, `unstable` or `no failure`; `repro` is the file, if any.
 
     `queries` are questions a compile was paid for or a worker asked; `search_queries` those spent on finding the ops.
-    `calls` are the targets of the ops left. `facts` are the questions behind `decisive` and `not_decisive`, `passing` the nearest
-    program that passes; `certificate` says for each pass what came of its sites on the final case."""
+    `calls` are the targets of the ops left. `facts` are the questions behind `decisive` and `not_decisive`, `passing` the
+    nearest program that passes. `rate` is how often the original failed, `timeout` how many seconds a question had.
+    `certificate` says for each pass what came of its sites on the final case; `edits_tried` of them were asked."""
 
     outcome: str
     exit_code: int
@@ -50,6 +51,9 @@ class Report:
     not_decisive: tuple[str, ...] = ()
     facts: tuple[dict[str, Any], ...] = ()
     passing: Path | None = None
+    edits_tried: int = 0
+    rate: float = 1.0
+    timeout: float = 0.0
     certificate: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     passes: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     divergences: tuple[dict[str, Any], ...] = ()
@@ -75,9 +79,11 @@ class Report:
         return path
 
 
-def recorded_signature(folder: Path) -> Signature:
-    """The failure that a run in `folder` reported. Raises OSError, ValueError, KeyError and TypeError where there is none."""
-    return Signature(**json.loads((folder / "report.json").read_text())["signature"])
+def recorded(folder: Path) -> tuple[Signature, float, float]:
+    """The failure that a run in `folder` reported, how often it shows, and the seconds that a question had there. Raises OSError,
+    ValueError, KeyError and TypeError where there is none."""
+    row = json.loads((folder / "report.json").read_text())
+    return Signature(**row["signature"]), float(row["rate"]), float(row["timeout"])
 
 
 def measure(case: Case) -> dict[str, int]:

@@ -173,3 +173,21 @@ def test_every_row_is_asked_without_an_error_of_whatever_there_is() -> None:
     strange = dataclasses.replace(chain("x", ("torch.relu",), (".mul", 2.0)), settings=Settings(dynamic=True, seed=3))
     for changes in ROWS.values():
         list(changes(strange, True))
+
+
+def test_a_change_that_draws_other_numbers_is_asked_with_yet_others() -> None:
+    case = on(given("x", tensor((2, 2), stride=(1, 2)), RANDN))
+
+    def lucky(case: Case) -> bool:
+        return tensor_inputs(case)[0].meta.stride == (1, 2) or case.settings.seed == 1
+
+    decisive, others = told(facts_of(case, lucky))
+    assert "x is a transpose (stride (1, 2)); contiguous fails as well" in others
+    assert not any("transpose" in fact for fact in decisive)
+
+
+def test_numbers_that_are_not_drawn_need_no_second_question() -> None:
+    case = on(given("x", tensor((2, 2), stride=(1, 2)), Recipe("ones")))
+    oracle = FakeOracle(lambda case: False, caching=False)
+    facts = find_facts(case, WRONG_VALUE, oracle, random=False, save_base=lambda base: None)
+    assert oracle.queries == len(facts)

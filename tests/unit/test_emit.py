@@ -34,7 +34,7 @@ from minify.case import (
 from minify.emit import Facts, Verification, check, data_of, emit, inline_values, verify
 from minify.emit.compiling import SWITCHES
 from minify.emit.crash import telling_words
-from minify.emit.literals import numbers, plainer_literals
+from minify.emit.literals import numbers, plainer_literals, with_plainer_literals
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.tolerance import Tolerance
 from minify.verdict import Divergence, Observation, Question, Signature, accuracy_signature
@@ -336,7 +336,8 @@ def test_eagers_own_error_is_allowed_for_where_the_bug_stands_clear_of_it() -> N
 def test_literals_are_offered_with_fewer_digits_and_with_zeros_beside_what_is_special() -> None:
     def offered(*numbers: float) -> list[tuple[object, ...]]:
         case = build([given("x", tensor((len(numbers),)), Recipe("literal", numbers))], [], ["x"])
-        return [item.value.args for one in plainer_literals(case) for item in tensor_inputs(one)]  # type: ignore[union-attr]
+        ways = [with_plainer_literals(case, way) for way in plainer_literals(case)]
+        return [item.value.args for one in ways for item in tensor_inputs(one)]  # type: ignore[union-attr]
 
     assert offered(-0.19361, 1.4058) == [(-0.2, 1.0), (-0.19, 1.4)]
     assert offered(0.25, math.nan)[0] == (0.0, math.nan)

@@ -219,7 +219,7 @@ ONES, ZEROS, RANDN = Recipe("ones"), Recipe("zeros"), Recipe("randn")
         (tensor((4, 8)), RANDN, "torch.randn((4, 8))"),
         (tensor(()), ONES, "torch.ones(())"),
         (tensor((2,), "int64"), ZEROS, "torch.zeros((2,), dtype=torch.int64)"),
-        (tensor((2,)), Recipe("full", (0.5,)), "torch.full((2,), 0.5, dtype=torch.float32)"),
+        (tensor((2,)), Recipe("full", (0.5,)), "torch.full((2,), 0.5)"),
         (tensor((2,), "bool"), Recipe("full", (True,)), "torch.full((2,), True, dtype=torch.bool)"),
         (tensor((2, 3)), Recipe("arange"), "torch.arange(6, dtype=torch.float32).reshape((2, 3))"),
         (tensor((6,), "int64"), Recipe("arange"), "torch.arange(6)"),
