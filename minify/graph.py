@@ -220,6 +220,12 @@ def literal_rank(leaf: Arg) -> int:
     return 3 if float(f"{leaf:.3g}") == leaf else 4
 
 
+def short_name(target: str) -> str:
+    """What a reader calls a call: `relu` of `torch.ops.aten.relu.default` as of `torch.relu`."""
+    parts = target.split(".")
+    return parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
+
+
 def free_ops(graph: Graph) -> frozenset[str]:
     """Names of the calls that are not ops of their own (design §10): indexing a tuple, and reading a shape.
 

@@ -7,6 +7,7 @@ asked before a compile is paid for, in the process that steers.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import importlib.util
 import sys
@@ -20,6 +21,7 @@ from minify.errors import UsageError
 Condition = Callable[[Case], bool]
 
 
+@functools.cache  # the file is run once, not for each who asks
 def condition(spec: str) -> Condition:
     """Whether a case is interesting, by the function that `spec` names. Raises UsageError where there is none, and the
     condition itself where the function raises."""

@@ -115,15 +115,13 @@ def run(
         checked = _verified(this, session, first, found)
         report = _report(this, session, found)
     report = dataclasses.replace(
-        concluded(dataclasses.replace(report, stage=located.stage), request, first, reduction, checked, stop.reason),
+        concluded(report, request, first, reduction, checked, stop.reason),
         passing=folder.passing if checked.passing else None,
         region=suspect.region,
         part=suspect.part,
         signature=first.signature,
         original=measure(confirmed.whole),
         search_queries=confirmed.searched + reduction.search_queries,
-        stage=located.stage,
-        rungs=tuple((rung.stage, rung.backend, rung.outcome) for rung in located.rungs),
         seconds=round(time.monotonic() - started, 1),
     )
     report.write()
@@ -368,6 +366,8 @@ def _report(this: Run, session: Session, found: Found) -> Report:
         edits_tried=certificate.tried if certificate else 0,
         rate=this.oracle.rate,
         timeout=this.oracle.timeout,
+        stage=found.located.stage,
+        rungs=tuple((rung.stage, rung.backend, rung.outcome) for rung in found.located.rungs),
         decisive=decisive,
         not_decisive=others,
         facts=tuple(fact.as_row() for fact in found.facts),

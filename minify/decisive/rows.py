@@ -16,13 +16,13 @@ from minify.case import (
     Const,
     Derived,
     Input,
-    Op,
     Recipe,
     TensorMeta,
     contiguous_stride,
     numel,
     tensor_inputs,
 )
+from minify.graph import short_name
 from minify.passes.contract import Pass, Site
 from minify.passes.cut_ops import CUT_OPS
 from minify.passes.drop_outputs import DROP_OUTPUTS
@@ -254,7 +254,7 @@ def constants(case: Case, random: bool) -> Iterator[Change]:
         arg = dict(slots(ops[edit.op]))[edit.slot]
         text = f"{edit.slot}={render.text_of(arg)}" if isinstance(edit.slot, str) else render.text_of(arg)
         instead = "the default" if isinstance(edit, Default) else render.text_of(edit.value)
-        yield Change(f"{text} in {_short(ops[edit.op])}", instead, (_edit(case, SIMPLIFY_CONSTANTS, site),))
+        yield Change(f"{text} in {short_name(ops[edit.op].target)}", instead, (_edit(case, SIMPLIFY_CONSTANTS, site),))
 
 
 def consumers(case: Case, random: bool) -> Iterator[Change]:
@@ -270,13 +270,8 @@ def calls(case: Case, random: bool) -> Iterator[Change]:
     ops = {op.name: op for op in case.graph.ops}
     for site in CUT_OPS.find(case):
         op = ops[str(site[0])]
-        kind = "the view" if _short(op) in VIEWS else "the call of"
-        yield Change(f"{kind} {_short(op)}", "its result as an input", (_edit(case, CUT_OPS, site),))
-
-
-def _short(op: Op) -> str:
-    parts = op.target.split(".")
-    return parts[3] if op.target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
+        kind = "the view" if short_name(op.target) in VIEWS else "the call of"
+        yield Change(f"{kind} {short_name(op.target)}", "its result as an input", (_edit(case, CUT_OPS, site),))
 
 
 ROWS: dict[str, Row] = {

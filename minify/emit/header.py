@@ -10,6 +10,7 @@ import re
 import textwrap
 
 from minify.case import Case, free_ops
+from minify.graph import short_name
 from minify.verdict import Divergence, Observation, Signature
 
 WIDTH = 116
@@ -86,15 +87,10 @@ def title(case: Case, signature: Signature, row: Divergence | None) -> str:
 def op_names(case: Case) -> str:
     """The program in words: `mul + argmax`, the first and the last ones of a long one."""
     free = free_ops(case.graph)
-    names = [_short(op.target) for op in case.graph.ops if op.name not in free]
+    names = [short_name(op.target) for op in case.graph.ops if op.name not in free]
     if len(names) > 6:
         names = [*names[:2], f"{len(names) - 4} more", *names[-2:]]
     return " + ".join(names) or "no op"
-
-
-def _short(target: str) -> str:
-    parts = target.split(".")
-    return parts[3] if target.startswith("torch.ops.") and len(parts) > 3 else parts[-1]
 
 
 def symptom(case: Case, observation: Observation, signature: Signature, row: Divergence | None) -> str:
