@@ -131,21 +131,22 @@ def _compare_values(
     stray = _nonfinite(where, got, near, true, shaken)
     if stray is not None:
         return Compared(stray)
-    return _compare_finite(where, got, near, true, shaken, _limit(true, eager, tolerance))
+    size = _size(true, eager)
+    rtol, atol = tolerance.of(str(eager.dtype).removeprefix("torch."))
+    return _compare_finite(where, got, near, true, shaken, atol + rtol * size, size * torch.finfo(eager.dtype).eps / 2)
 
 
 def _same_kind(other: Any, eager: torch.Tensor) -> bool:
     return isinstance(other, torch.Tensor) and other.shape == eager.shape and other.dtype == eager.dtype
 
 
-def _limit(true: torch.Tensor, eager: torch.Tensor, tolerance: Tolerance) -> torch.Tensor:
-    """The error each element may have. The parts of a complex number share its modulus, as they share its rounding."""
-    rtol, atol = tolerance.of(str(eager.dtype).removeprefix("torch."))
+def _size(true: torch.Tensor, eager: torch.Tensor) -> torch.Tensor:
+    """What each element's rounding is relative to. The parts of a complex number share its modulus, as they share that."""
     size = true.abs()
     if eager.is_complex():
         modulus = size.norm(dim=-1, keepdim=True).expand_as(size)
         size = torch.where(modulus.isfinite(), modulus, size)
-    return atol + rtol * size
+    return size
 
 
 def _compare_finite(
@@ -155,7 +156,9 @@ def _compare_finite(
     true: torch.Tensor,
     shaken: Sequence[torch.Tensor],
     limit: torch.Tensor,
+    rounding: torch.Tensor,
 ) -> Compared:
+    """Finite elements of which one may be off by `limit`, and `rounding` is what to round it once can cost."""
     finite = torch.isfinite(got) & torch.isfinite(near) & torch.isfinite(true)
     zero = torch.zeros_like(true)
     limit = torch.where(finite, limit, zero + 1)
@@ -174,7 +177,9 @@ def _compare_finite(
     explained |= _within_eagers(error, moved, limit) & (error <= EAGER_FACTOR * moved.max())
     wrong = over & ~explained
     chosen = wrong if bool(wrong.any()) else over
-    statistics = _statistics(where, "value", chosen, got, true, torch.maximum(own, moved), error, limit)
+    noise = torch.maximum(own, moved)
+    statistics = _statistics(where, "value", chosen, got, true, noise, error, limit)
+    statistics = dataclasses.replace(statistics, ratio=_ratio(statistics.excess, noise, rounding, limit, finite))
     return Compared(wrong=statistics) if bool(wrong.any()) else Compared(drift=statistics)
 
 
@@ -186,6 +191,15 @@ def _within_eagers(error: torch.Tensor, own: torch.Tensor, limit: torch.Tensor) 
     theirs = own / unit
     worst = torch.where(strict, (theirs * strict).max(), (theirs * ~strict).max())
     return error / unit <= EAGER_FACTOR * worst
+
+
+def _ratio(
+    excess: float, noise: torch.Tensor, rounding: torch.Tensor, limit: torch.Tensor, finite: torch.Tensor
+) -> float:
+    """The worst error in units of the most that eager's own, shaken inputs, or a single rounding cost anywhere."""
+    due = torch.maximum(noise, rounding) / limit
+    worst = float(torch.where(finite & due.isfinite(), due, torch.zeros_like(due)).max())
+    return excess / worst if worst else float("inf")
 
 
 def _nonfinite(

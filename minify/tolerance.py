@@ -14,7 +14,18 @@ _DEFAULTS = {
     "float64": (1e-7, 1e-7),
     "complex128": (1e-7, 1e-7),
 }
-NOISE = 3  # runs of eager on shaken inputs, which must not explain a float that is said to be wrong
+# One unit in the last place of 1.0. No result can be held to less than two of them: rounding it costs up to half of one, and
+# the compiled program may well keep in a wider type what eager rounds, or the other way round.
+_EPS = {
+    "float16": 2.0**-10,
+    "bfloat16": 2.0**-7,
+    "complex32": 2.0**-10,
+    "float32": 2.0**-23,
+    "complex64": 2.0**-23,
+    "float64": 2.0**-52,
+    "complex128": 2.0**-52,
+}
+NOISE = 5  # runs of eager on shaken inputs, which must not explain a float that is said to be wrong
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,6 +36,8 @@ class Tolerance:
     atol: float | None = None
 
     def of(self, dtype: str) -> tuple[float, float]:
-        """(rtol, atol) for an output of a dtype, `float32` say; wide ones for a dtype that is not known here."""
+        """(rtol, atol) for an output of a dtype, `float32` say; wide ones for a dtype that is not known here. An rtol that is
+        asked for counts as no less than two units in the last place, unless the default is less than that."""
         rtol, atol = _DEFAULTS.get(dtype, (1e-2, 1e-2))
-        return (rtol if self.rtol is None else self.rtol, atol if self.atol is None else self.atol)
+        asked = rtol if self.rtol is None else max(self.rtol, min(rtol, 2 * _EPS.get(dtype, 0.0)))
+        return (asked, atol if self.atol is None else self.atol)

@@ -24,7 +24,11 @@ class Outcome(enum.Enum):
     BROKEN_WORKER = "broken worker"
 
 
-VALUE_KINDS = ("value", "nonfinite", "integer", "mutation")
+VALUE_KINDS = ("nonfinite", "value", "integer", "mutation")
+# How much of the original's error, in units of what rounding costs eager, a candidate's has to keep. Of an original that is
+# far off no more is asked than tells a fault from rounding: a threshold further down can make a large error of a small one.
+KEPT = 0.2
+FAR_OFF = 100.0
 METADATA_KINDS = ("dtype", "shape", "aliasing", "structure", "stride")
 # How torch, Triton and the driver tell of a CUDA context that is past use. Such an error is reported where the GPU is next
 # waited for, which may be in another candidate than the one that caused it.
@@ -38,7 +42,7 @@ class Divergence:
     `where` names it: `output:<name>`, `grad:<input>` or `input:<name>` (its content after the run). `kind` is one of
     `value` (floats out of tolerance), `nonfinite` (NaN or inf in one of the two), `integer`, `dtype`, `shape`, `stride`,
     `aliasing`, `structure`. `max_abs`, `max_rel` compare compiled with the reference; `eager_abs` is eager's own error;
-    `excess` is the worst error in units of the tolerance."""
+    `excess` is the worst error in units of the tolerance, `ratio` the same in units of the most that rounding costs eager."""
 
     where: str
     kind: str
@@ -46,6 +50,7 @@ class Divergence:
     max_rel: float = 0.0
     eager_abs: float = 0.0
     excess: float = 0.0
+    ratio: float = 0.0
     bad: int = 0
     total: int = 0
     index: tuple[int, ...] = ()
@@ -57,7 +62,8 @@ class Divergence:
 class Signature:
     """The identity of a failure.
 
-    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind.
+    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind, `ratio` the least that
+    the `ratio` of a wrong float has to be; it is a bound, and no part of the identity.
     Crash: `kind="crash"`, `family` is `exception`, `signal` or `hang`; `name` the exception type or signal, `frame` the
     innermost compiler frame (`file.py:function`), `message` with numbers, names and paths stripped."""
 
@@ -66,6 +72,7 @@ class Signature:
     name: str = ""
     frame: str = ""
     message: str = ""
+    ratio: float = dataclasses.field(default=0.0, compare=False)
 
     def __str__(self) -> str:
         where = f" in {self.frame}" if self.frame else ""
@@ -129,8 +136,16 @@ def accuracy_signature(divergences: tuple[Divergence, ...]) -> Signature | None:
     for family, members in (("value", VALUE_KINDS), ("metadata", METADATA_KINDS)):
         for member in members:
             if member in kinds:
-                return Signature("accuracy", family, member)
+                return Signature(
+                    "accuracy", family, member, ratio=_least_ratio(divergences) if family == "value" else 0.0
+                )
     return None
+
+
+def _least_ratio(divergences: tuple[Divergence, ...]) -> float:
+    """What a wrong float of the same failure has to show at least; NaN and integers have no ratio, and count as far off."""
+    floats = [row.ratio for row in divergences if row.kind == "value"]
+    return KEPT * min(max(floats, default=FAR_OFF), FAR_OFF)
 
 
 def alike(one: Signature, other: Signature) -> bool:
@@ -142,11 +157,13 @@ def alike(one: Signature, other: Signature) -> bool:
 
 def matches(observation: Observation, wanted: Signature) -> bool:
     """Whether `observation` shows the failure `wanted`. Wrong values stay wrong values whatever their type, since the
-    float that an op gets wrong is often the work of an integer or a NaN further up; metadata must match in kind."""
+    float that an op gets wrong is often the work of an integer or a NaN further up, but a float that is hardly off is drift;
+    metadata must match in kind."""
     if wanted.kind == "crash":
         return observation.crash == wanted
     if wanted.family == "value":
-        return any(divergence.kind in VALUE_KINDS for divergence in observation.divergences)
+        rows = (row for row in observation.divergences if row.kind in VALUE_KINDS)
+        return any(row.kind != "value" or row.ratio >= wanted.ratio for row in rows)
     return any(divergence.kind == wanted.name for divergence in observation.divergences)
 
 

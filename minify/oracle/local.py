@@ -211,9 +211,9 @@ class LocalOracle:
         return dataclasses.replace(classify(observation, signature), cached=asked.known is not None)
 
     def _noise(self, signature: Signature) -> int:
-        """A float may be wrong because rounding decides it, be it that eager is lucky, and so may an integer that floats decide.
-        A NaN or a stride is no matter of rounding."""
-        return NOISE if self.manner.check == "accuracy" and signature.name in ("value", "integer") else 0
+        """A value may be wrong because rounding decides it, be it that eager is lucky, and even a NaN may turn into a float that
+        is hardly off. A stride is no matter of rounding."""
+        return NOISE if self.manner.check == "accuracy" and signature.family == "value" else 0
 
     def _patience(self) -> int:
         """Runs without a failure after which a candidate counts as passing: 1 for a failure that always shows."""

@@ -181,6 +181,38 @@ def test_tolerances_given_replace_the_defaults_of_the_dtype() -> None:
 
 
 @pytest.mark.parametrize(
+    ("dtype", "off", "expected"),
+    [
+        (torch.float32, 2.0**-22, []),  # two units in the last place of 1.0
+        (torch.float32, 2.0**-21, ["value"]),
+        (torch.float64, 2.0**-51, []),
+        (torch.float64, 2.0**-50, ["value"]),
+        (torch.float16, 2.0**-9, []),
+        (torch.float16, 2.0**-8, ["value"]),
+        (torch.bfloat16, 2.0**-7, []),
+        (torch.bfloat16, 2.0**-6, ["value"]),  # the default, 1e-2, is less than two units
+    ],
+)
+def test_no_tolerance_asks_for_more_than_rounding_allows(dtype: torch.dtype, off: float, expected: list[str]) -> None:
+    assert kinds(f(1 + off, dtype=dtype), f(1.0, dtype=dtype), tolerance=Tolerance(0.0, 0.0)) == expected
+
+
+def test_the_floor_is_no_wider_than_any_default() -> None:
+    for dtype in ("float16", "bfloat16", "float32", "float64", "complex64"):
+        assert Tolerance(rtol=0.0).of(dtype)[0] <= Tolerance().of(dtype)[0]
+
+
+def test_the_ratio_of_an_error_is_to_the_most_that_rounding_costs_eager() -> None:
+    right, true = f(1.0, 2.0), f(1.0, 2.0, dtype=torch.float64)
+    alone = rows(f(1.0, 2.5), right, true)["value"]
+    assert alone.ratio == pytest.approx(0.25 / 2.0**-24, rel=0.2)
+    beside = rows(f(1.0, 2.5), f(1.01, 2.0), true)["value"]
+    assert beside.ratio == pytest.approx(beside.excess / (0.01 / 2e-5), rel=0.01)
+    moved = rows(f(1.0, 2.5), right, true, noisy=[f(1.01, 2.0)])["value"]
+    assert moved.ratio == pytest.approx(beside.ratio, rel=0.01)
+
+
+@pytest.mark.parametrize(
     ("out", "eager", "true", "expected"),
     [
         ((0.0, 1.0, 1.001), (0.0, 1.0005, 1.0), (0.0, 1.0, 1.0), []),

@@ -88,6 +88,39 @@ def test_a_verdict_names_what_was_seen(observation: Observation, signature: Sign
     assert classify(observation, VALUE).signature == signature or observation.divergences
 
 
+def off_by(*ratios: float) -> tuple[Divergence, ...]:
+    return tuple(Divergence("output:y", "value", ratio=ratio) for ratio in ratios)
+
+
+@pytest.mark.parametrize(
+    ("original", "candidate", "outcome"),
+    [
+        (off_by(50.0), off_by(10.0), Outcome.FAILS),
+        (off_by(50.0), off_by(9.0), Outcome.SLIPPED),
+        (off_by(50.0), off_by(9.0, 11.0), Outcome.FAILS),
+        (off_by(5.0, 50.0), off_by(9.0), Outcome.SLIPPED),
+        (off_by(1e9), off_by(20.0), Outcome.FAILS),
+        (off_by(1e9), off_by(19.0), Outcome.SLIPPED),
+        (off_by(50.0), seen("integer").divergences, Outcome.FAILS),
+        (seen("nonfinite").divergences, off_by(20.0), Outcome.FAILS),
+        (seen("integer").divergences, off_by(19.0), Outcome.SLIPPED),
+        (seen("nonfinite", "value").divergences, off_by(1.0), Outcome.FAILS),
+        (seen("stride").divergences, (*off_by(0.1), Divergence("output:y", "stride")), Outcome.FAILS),
+    ],
+)
+def test_a_wrong_float_has_to_stay_as_far_beyond_rounding_as_a_fifth_of_the_original(
+    original: tuple[Divergence, ...], candidate: tuple[Divergence, ...], outcome: Outcome
+) -> None:
+    wanted = accuracy_signature(original)
+    assert wanted is not None
+    assert classify(Observation("compare", divergences=candidate), wanted).outcome is outcome
+
+
+def test_how_far_off_it_was_is_no_part_of_a_failures_identity() -> None:
+    near, far = accuracy_signature(off_by(10.0)), accuracy_signature(off_by(90.0))
+    assert near == far == VALUE and hash(near) == hash(far)
+
+
 LATE = Observation("eager", invalid="eager ends with timeout", timed_out=True)
 
 
