@@ -84,11 +84,11 @@ class _Watcher(Watcher):
         except Exception as error:  # noqa: BLE001 - the user's own exception is on its way and must get there
             log.warning("minify: the graph that fails cannot be kept: %s", error)
 
-    def _defer(self, region: Region, taken: Snapshot) -> None:
-        """Whether what draws random numbers is right, only a run of its own can tell: not kept for that alone."""
-        if not region.random:
-            region.random = True
-            log.warning("minify: a graph that draws random numbers goes unchecked; `minify accuracy` can check it")
+    def _defer(self, region: Region, taken: Snapshot, why: str) -> None:
+        """Only a run of its own can tell whether it is right: not kept for that alone."""
+        if not region.deferred:
+            region.deferred = True
+            log.warning("minify: a graph that %s goes unchecked; `minify accuracy` can check it", why)
 
     def _write(self, region: Region, taken: Snapshot, part: str = "") -> Path:
         if self._run_folder is None:

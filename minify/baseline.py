@@ -11,7 +11,7 @@ from typing import NoReturn
 from minify import store
 from minify.capture.script import Suspect
 from minify.case import Case, TensorMeta, tensor_inputs
-from minify.errors import InvalidCandidate, NoFailure, Unstable
+from minify.errors import Drift, InvalidCandidate, NoFailure, Unstable
 from minify.oracle.local import LocalOracle, calibrated
 from minify.passes.cut_ops import keep, op_names
 from minify.reduce.session import annotated
@@ -41,7 +41,7 @@ class Baseline:
 def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
     """Run the case until its failure is known to be real. Sets the oracle's timeout and rate.
 
-    Raises NoFailure (drift, ill-conditioned, eager's own failure) and Unstable (not reproduced)."""
+    Raises NoFailure (eager's own failure), Drift (ill-conditioned as well) and Unstable (not reproduced)."""
     accuracy = oracle.manner.check == "accuracy"
     seen = _answered(oracle.observe_runs(case, range(RUNS), noise=NOISE if accuracy else 0), suspect)
     observation = seen[0]
@@ -99,7 +99,7 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
         raise NoFailure(f"the compiled program raises instead of diverging: {crash}", "try `minify crash`")
     drift = [row for o in seen for row in o.drift]
     if drift:
-        raise NoFailure(drift_text(drift), "nothing to minify")
+        raise Drift("drift, no divergence", "nothing to minify", numbers=drift_text(drift))
     if suspect.certain:
         shown = f" ({suspect.signature})" if suspect.signature else ""
         raise Unstable(
@@ -117,10 +117,10 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
 
 
 def drift_text(rows: list[Divergence]) -> str:
-    """One line of numbers for results that are out of tolerance but no further off than eager."""
+    """The numbers of results that are out of tolerance but no further off than eager."""
     worst = max(rows, key=lambda row: row.excess)
     return (
-        f"drift, no divergence: {worst.where} has max abs {worst.max_abs:.3g}, max rel {worst.max_rel:.3g}; "
+        f"{worst.where} has max abs {worst.max_abs:.3g}, max rel {worst.max_rel:.3g}; "
         f"eager's own error is {worst.eager_abs:.3g}"
     )
 
@@ -129,10 +129,10 @@ def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accura
     """A result that diverges, but no further than eager does when its inputs move by one unit in the last place."""
     later = seen[1:]
     if accuracy and shaken.drift and all(o.divergences for o in later):
-        rows = list(shaken.drift)
-        raise NoFailure(
-            "ill-conditioned, " + drift_text(rows),
+        raise Drift(
+            "ill-conditioned, no divergence",
             "inputs off by one unit in the last place, or results rounded otherwise in between, do as much in eager",
+            numbers=drift_text(list(shaken.drift)),
         )
 
 
@@ -153,9 +153,10 @@ def _refuse_rounding(case: Case, observation: Observation, signature: Signature,
     seen = oracle.observe(dataclasses.replace(case, settings=settings))
     if seen.phase == "compare" and not seen.crash and classify(seen, signature).observation.divergences == ():
         rows = list(seen.drift) or [Divergence("all outputs", "value")]
-        raise NoFailure(
-            f"drift: rounding intermediates as eager does (emulate_precision_casts) removes it; {drift_text(rows)}",
+        raise Drift(
+            "drift, rounding intermediates as eager does (emulate_precision_casts) removes it",
             "nothing to minify",
+            numbers=drift_text(rows),
         )
 
 

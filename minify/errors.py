@@ -43,6 +43,14 @@ class NoFailure(MinifyError):
     exit_code = EXIT_NO_FAILURE
 
 
+class Drift(NoFailure):
+    """Results are out of tolerance, and rounding explains it. `numbers` say in words how far out, and how far eager is."""
+
+    def __init__(self, message: str, next_step: str = "", *, numbers: str) -> None:
+        super().__init__(f"{message}: {numbers}" if message else numbers, next_step)
+        self.numbers = numbers
+
+
 class Unstable(MinifyError):
     """The failure shows only sometimes, or only inside the user's process."""
 

@@ -11,14 +11,16 @@ import time
 from functools import partial
 from pathlib import Path
 
-from minify import baseline, store
 from minify import case as cases
 from minify import certificate as certificates
+from minify import store
+from minify.attempt import SECONDS_PER_STEP, Attempt, attempt
 from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case, Derived
 from minify.certificate import Certificate, certify
 from minify.conclusion import concluded
+from minify.confirmation import Confirmed, confirmed_first
 from minify.decisive import Fact, find_facts, told
 from minify.emit import (
     EXACT,
@@ -33,46 +35,18 @@ from minify.emit import (
 )
 from minify.errors import (
     EXIT_REDUCED,
-    NoFailure,
     Stopped,
-    Unstable,
     UsageError,
 )
-from minify.interesting import condition, refuse_uninteresting
+from minify.interesting import condition
 from minify.localize import Localised, first_stage
-from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
 from minify.progress import Progress
-from minify.reduce import Reduction, Session, find_alone, reduce, worth_a_screen
+from minify.reduce import Reduction, Session, reduce
 from minify.report import Report, measure, versions, worst_rows
-from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
+from minify.runs import Request, RunFolder, StopFlag
 from minify.tolerance import Tolerance
-from minify.verdict import Observation, Signature, Verdict, alike
-
-SECONDS_PER_STEP = 300.0  # how long one compile or run of the user's own program may take before it counts as hanging
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """What every step of one run works with."""
-
-    request: Request
-    folder: RunFolder
-    oracle: LocalOracle
-    stop: StopFlag
-    progress: Progress
-
-
-@dataclasses.dataclass(frozen=True)
-class Confirmed:
-    """A failure known to be real. `whole` is the region as captured; `first` and `session` are of it, or of the one op of it
-    that fails alone; `searched` queries went into looking for that."""
-
-    suspect: Suspect
-    whole: Case
-    first: Baseline
-    session: Session
-    searched: int = 0
+from minify.verdict import Verdict
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,19 +75,16 @@ def run(
 
     Raises MinifyError for everything that is not a report."""
     started = time.monotonic()
-    with folder.held(), _oracle(request, folder, stop) as oracle:
-        clear_attempt(folder)
-        this = Run(request, folder, oracle, stop, progress)
-        oracle.warm_up()
-        confirmed = _confirmed(this, suspects or _watched(this))
+    with folder.held(), attempt(request, folder, stop, progress) as this:
+        confirmed = confirmed_first(this, suspects or _watched(this))
         suspect, first, session = confirmed.suspect, confirmed.first, confirmed.session
         reduction = _reduced(this, confirmed)
         certificate, facts = _certified(this, session, reduction), _facts(this, session, reduction)
         written = _plain_values(this, session, reduction)
         located = _stage(this, written.case, first, reduction)
         found = Found(reduction, certificate, facts, written, located)
-        checked = _verified(this, session, first, found)
-        report = _report(this, session, found)
+        checked = _verified(this, confirmed, found)
+        report = _report(this, confirmed, found)
     report = dataclasses.replace(
         concluded(report, request, first, reduction, checked, stop.reason),
         passing=folder.passing if checked.passing else None,
@@ -128,14 +99,7 @@ def run(
     return report
 
 
-def _oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
-    manner = Manner(request.kind, folder.store, request.rtol, request.atol, request.reference)
-    oracle = LocalOracle(manner, folder.path, request.workers or default_workers(), stopped=stop)
-    oracle.timeout, oracle.calibrates = request.timeout or SECONDS_PER_STEP, request.timeout is None
-    return oracle
-
-
-def _watched(this: Run) -> tuple[Suspect, ...]:
+def _watched(this: Attempt) -> tuple[Suspect, ...]:
     """Regions that may fail: the case of an earlier attempt, or what running the script under watch shows."""
     request, folder = this.request, this.folder
     if folder.captured() is not None:
@@ -152,78 +116,7 @@ def watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progres
     return watch_script(request.plan(folder.path), request.timeout or SECONDS_PER_STEP, stop, progress.step).suspects
 
 
-def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> Confirmed:
-    """The first region whose failure workers confirm."""
-    reasons: list[NoFailure | Unstable] = []
-    for suspect in suspects:
-        case = cases.load(suspect.case)
-        before = this.oracle.queries
-        try:
-            confirmed = _one_op_of(this, suspect, case)
-            if confirmed is None:
-                confirmed = _all_of(this, suspect, case, this.oracle.queries - before)
-        except (NoFailure, Unstable) as reason:
-            reasons.append(reason)
-            continue
-        cases.save(case, this.folder.case_file)
-        known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
-        this.folder.save_request(known)
-        return confirmed
-    raise graver(reasons)
-
-
-def _all_of(this: Run, suspect: Suspect, case: Case, searched: int) -> Confirmed:
-    """The whole region, confirmed. Raises NoFailure and Unstable."""
-    refuse_uninteresting(this.request.interesting, case)
-    this.progress.step(f"{suspect}: does it fail alone, in a fresh process?")
-    first = baseline.confirm(case, suspect, this.oracle)
-    return Confirmed(suspect, case, first, _session(this, case, first.observation, first.signature), searched)
-
-
-def _one_op_of(this: Run, suspect: Suspect, case: Case) -> Confirmed | None:
-    """The one op to blame, confirmed by itself, for a region of which an output was surely wrong in the script: two compiles of
-    the whole less. None where no op fails alone, in the same way, each time."""
-    if this.request.kind != "accuracy" or suspect.sure is None or not worth_a_screen(case):
-        return None
-    this.progress.step(f"{suspect}: does one of its ops fail alone?")
-    oracle, before = this.oracle, this.oracle.queries
-    session = _session(this, case, Observation(""), suspect.sure)
-    if suspect.sure.family == "value" and baseline.computes_in_half(case, [op.meta for op in session.best.graph.ops]):
-        return None  # of what rounds in between, only the whole can tell whether rounding is all there is to it
-    if not find_alone(session)[0]:
-        return None
-    searched, patience = oracle.queries - before, oracle.timeout
-    session.replace_best(oracle.materialise(session.best))
-    with contextlib.suppress(NoFailure, Unstable):
-        first = baseline.confirm(session.best, suspect, oracle)
-        if first.rate == 1 and alike(first.signature, suspect.sure):
-            session.signature = first.signature
-            return Confirmed(suspect, case, first, session, searched)
-    oracle.rate, oracle.timeout = 1.0, patience
-    clear_attempt(this.folder)
-    return None
-
-
-def _session(this: Run, case: Case, observation: Observation, signature: Signature) -> Session:
-    return Session(
-        case,
-        observation,
-        signature,
-        this.oracle,
-        this.folder.path,
-        save_base=lambda base: store.save_base(this.folder.store, base),
-        tell=this.progress.searching,
-        trace=this.oracle.trace,
-        interesting=condition(this.request.interesting),
-    )
-
-
-def graver(reasons: list[NoFailure | Unstable]) -> NoFailure | Unstable:
-    """Of several regions' answers the one to give: a failure that could not be pinned down outweighs none."""
-    return next((reason for reason in reasons if isinstance(reason, Unstable)), reasons[0])
-
-
-def _reduced(this: Run, confirmed: Confirmed) -> Reduction:
+def _reduced(this: Attempt, confirmed: Confirmed) -> Reduction:
     """Shrink the confirmed case as far as it goes; its session then holds what stands without the values of any larger one."""
     session = confirmed.session
     this.progress.step(f"reducing {cases.op_count(session.best.graph)} ops: {session.signature}")
@@ -234,7 +127,7 @@ def _reduced(this: Run, confirmed: Confirmed) -> Reduction:
     return reduction
 
 
-def _plain_values(this: Run, session: Session, reduction: Reduction) -> Written:
+def _plain_values(this: Attempt, session: Session, reduction: Reduction) -> Written:
     """The final case with small recorded values written out as literals, of few digits if it then still fails."""
     this.progress.step("writing the repro")
     final, wanted = session.best, condition(this.request.interesting)
@@ -256,7 +149,7 @@ def _plain_values(this: Run, session: Session, reduction: Reduction) -> Written:
     return Written(final)
 
 
-def _stage(this: Run, final: Case, first: Baseline, reduction: Reduction) -> Localised:
+def _stage(this: Attempt, final: Case, first: Baseline, reduction: Reduction) -> Localised:
     if reduction.stopped_by:
         return Localised("", ())
     try:
@@ -265,7 +158,7 @@ def _stage(this: Run, final: Case, first: Baseline, reduction: Reduction) -> Loc
         return Localised("", ())
 
 
-def _certified(this: Run, session: Session, reduction: Reduction) -> Certificate | None:
+def _certified(this: Attempt, session: Session, reduction: Reduction) -> Certificate | None:
     """Every single edit asked of the final case; the search has asked most of them."""
     this.folder.certificate_file.unlink(missing_ok=True)
     cases.save(session.best, this.folder.reduced_file)
@@ -286,7 +179,7 @@ def _certified(this: Run, session: Session, reduction: Reduction) -> Certificate
     return found
 
 
-def _facts(this: Run, session: Session, reduction: Reduction) -> tuple[Fact, ...]:
+def _facts(this: Attempt, session: Session, reduction: Reduction) -> tuple[Fact, ...]:
     if reduction.stopped_by:
         return ()
     this.progress.step("which of its properties decide?")
@@ -297,11 +190,12 @@ def _facts(this: Run, session: Session, reduction: Reduction) -> tuple[Fact, ...
         return ()
 
 
-def _verified(this: Run, session: Session, first: Baseline, found: Found) -> Verification:
+def _verified(this: Attempt, confirmed: Confirmed, found: Found) -> Verification:
     """Write the repro and run it in fresh processes; what came of that is written into its header."""
+    session, first = confirmed.session, confirmed.first
     repro, stopped = this.folder.repro, bool(found.reduction.stopped_by)
     decisive, others = told(found.facts)
-    facts = Facts("", found.located.stage, decisive, others, _notes(first), versions())
+    facts = Facts("", found.located.stage, decisive, others, _notes(confirmed), versions())
     tolerance = Tolerance(this.request.rtol, this.request.atol)
 
     def write(facts: Facts) -> None:
@@ -321,7 +215,7 @@ def _verified(this: Run, session: Session, first: Baseline, found: Found) -> Ver
     return checked
 
 
-def _write_passing(this: Run, session: Session, found: Found, tolerance: Tolerance) -> Path | None:
+def _write_passing(this: Attempt, session: Session, found: Found, tolerance: Tolerance) -> Path | None:
     """The first decisive fact's other side as a program of its own, if it can be written without recorded data."""
     for fact in found.facts:
         case = with_plainer_literals(inline_values(fact.case, this.folder.store), found.written.way)
@@ -335,15 +229,15 @@ def _write_passing(this: Run, session: Session, found: Found, tolerance: Toleran
     return None
 
 
-def _notes(first: Baseline) -> tuple[str, ...]:
-    if first.rate < 1:
-        return (f"shows in {first.failed} of {first.runs} runs of the original program",)
-    return ()
+def _notes(confirmed: Confirmed) -> tuple[str, ...]:
+    first = confirmed.first
+    rate = (f"shows in {first.failed} of {first.runs} runs of the original program",) if first.rate < 1 else ()
+    return (*confirmed.notes, *rate)
 
 
-def _report(this: Run, session: Session, found: Found) -> Report:
+def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
     """What was done and what it cost; how it is to be judged is not filled in yet."""
-    unjudged = _unjudged(this.oracle.bugs)
+    session, unjudged = confirmed.session, _unjudged(this.oracle.bugs)
     for line in unjudged:
         this.progress.step(line)
     final, certificate = found.written.case, found.certificate
@@ -373,11 +267,11 @@ def _report(this: Run, session: Session, found: Found) -> Report:
         facts=tuple(fact.as_row() for fact in found.facts),
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
-        notes=(*session.observation.notes, *unjudged),
+        notes=(*confirmed.notes, *session.observation.notes, *unjudged),
     )
 
 
-def _kept_beside(this: Run, session: Session) -> tuple[str, ...]:
+def _kept_beside(this: Attempt, session: Session) -> tuple[str, ...]:
     """Other failures that candidates showed, each as the beginning of a run of its own."""
     found = []
     for number, (signature, case) in enumerate(session.slipped.items(), start=1):

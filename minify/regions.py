@@ -6,8 +6,9 @@ import dataclasses
 
 from minify import case as cases
 from minify.capture.script import Suspect
+from minify.confirmation import graver
 from minify.errors import EXIT_NO_FAILURE, EXIT_STOPPED_EARLY, EXIT_UNSTABLE, NoFailure, Stopped, Unstable
-from minify.pipeline import graver, run, watch
+from minify.pipeline import run, watch
 from minify.progress import Progress
 from minify.report import Report
 from minify.runs import Request, RunFolder, StopFlag

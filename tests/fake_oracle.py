@@ -207,7 +207,7 @@ def fake_verdict(answer: bool | Outcome | Observation, wanted: Signature) -> Ver
         return classify(answer, wanted)
     if isinstance(answer, bool):
         answer = Outcome.FAILS if answer else Outcome.PASSES
-    other = dataclasses.replace(wanted, name=f"not {wanted.name}")
+    other = Signature("crash", "exception", f"Not{wanted.name}")
     seen = {Outcome.FAILS: wanted, Outcome.SLIPPED: other}.get(answer)
     invalid = "the predicate says so" if answer is Outcome.INVALID else ""
     return Verdict(answer, Observation(phase="done", invalid=invalid), seen)

@@ -184,7 +184,7 @@ _TOLD = {
     "running": "running",
     "diverged": "its compiled result diverges",
     "crashed": "its compile or run raises",
-    "deferred": "to be judged in a fresh process",
+    "deferred": "{why}: to be judged in a fresh process",
     "skipped": "cannot be written down: {why}",
     "unchecked": "cannot be checked here: {why}",
 }

@@ -33,13 +33,13 @@ CHECKED_CALLS = 16
 
 @dataclasses.dataclass
 class Region:
-    """One compiled graph of the user's program; `calls` counts its runs, `module` is the graph for as long as its ATen parts
-    may be asked for."""
+    """One compiled graph of the user's program; `calls` counts its runs, `deferred` says that a worker is to judge it, `module`
+    is the graph for as long as its ATen parts may be asked for."""
 
     number: int
     how: dict[str, Any]
     converted: Converted | None
-    random: bool = False
+    deferred: bool = False
     calls: int = 0
     module: torch.fx.GraphModule | None = None
 
@@ -169,7 +169,8 @@ class Watcher:
                 parts = aten_snapshots(module, args, self._settings(region, args))
             for part, taken in parts:
                 path = str(self._write(region, taken, f"-{part}"))
-                self.event("deferred", region=region.number, call=region.calls, part=part, case=path)
+                why = "is judged as ATen graphs"
+                self.event("deferred", region=region.number, call=region.calls, part=part, case=path, why=why)
         except Exception as error:  # noqa: BLE001 - AOTAutograd cannot trace it, say: never the user's run
             why = f"no ATen graphs: {type(error).__name__}: {crashes.first_line(str(error))}"
             self.event("skipped", region=region.number, why=why)
@@ -227,7 +228,7 @@ class Watcher:
         ours = trial.Run(inputs, outputs, {})
         case, taken, pair = self._beside_reference(region.converted, taken)
         if pair.steps.random:
-            self._defer(region, taken)
+            self._defer(region, taken, "draws random numbers")
             return
         eager = trial.Run(pair.low, pair.steps.eager, {})
         truth = reference.reference_run(pair)
@@ -250,6 +251,8 @@ class Watcher:
             self.event("diverged", region=region.number, call=region.calls, case=str(path), rows=rows, sure=certain)
         else:
             self.event("checked", region=region.number, call=region.calls)
+            if drift and trial.rounds_in_half(case, pair.steps.trace):
+                self._defer(region, taken, "drifts in half precision")
 
     def _beside_reference(
         self, converted: Converted, taken: snapshot.Snapshot
@@ -273,11 +276,13 @@ class Watcher:
                 forward = dataclasses.replace(taken.settings, backward="")
                 taken = dataclasses.replace(taken, settings=forward)
 
-    def _defer(self, region: Region, taken: snapshot.Snapshot) -> None:
-        """A region that draws random numbers can be compared only where eager and compiled draw the same: in a worker."""
-        if not region.random:
-            region.random = True
-            self.event("deferred", region=region.number, call=region.calls, case=str(self._write(region, taken)))
+    def _defer(self, region: Region, taken: snapshot.Snapshot, why: str) -> None:
+        """Leave it to a worker: a region that draws random numbers can be compared only where eager and compiled draw the same,
+        and one whose half precision may hide an error can be run in float32 there."""
+        if not region.deferred:
+            region.deferred = True
+            case = str(self._write(region, taken))
+            self.event("deferred", region=region.number, call=region.calls, case=case, why=why)
 
     # --- writing down -------------------------------------------------------------------------------------------------
 

@@ -24,13 +24,14 @@ from minify.case import (
     rewrite_op,
     tensor_inputs,
 )
-from minify.passes.autocast import ENTER
+from minify.passes.autocast import ENTER, EXIT, pair_of
 from minify.passes.contract import Pass, Site
 from minify.passes.pieces import pieces
 from minify.passes.prune import with_graph
 from minify.passes.simplify_values import storage_groups
 
 MOST_PIECES = 4
+HALF = ("float16", "bfloat16")
 FLOATS = ("float64", "float16", "bfloat16")
 INTEGERS = ("int32", "int16", "int8", "uint8", "uint16", "uint32", "uint64")
 COMPLEX = {
@@ -99,6 +100,11 @@ def rewrite(case: Case, sites: tuple[Site, ...]) -> Case:
             names = [name for group in classes[str(old)] for name in group]
         for name in names:
             inputs.setdefault(str(name), str(new))
+    return _given(case, inputs, program)
+
+
+def _given(case: Case, inputs: Mapping[str, str], program: Mapping[str, str]) -> Case:
+    """`case` with the dtypes of `inputs` by name, and with those of `program` in place of the ones that it names."""
     items = tuple(
         converted(item, inputs[item.name]) if isinstance(item, Input) and item.name in inputs else item
         for item in case.inputs
@@ -117,6 +123,28 @@ def converted(item: Input, dtype: str) -> Input:
         value = dataclasses.replace(value, args=args)
     flags = tuple(flag for flag in meta.flags if flag != "conj" or not real)
     return dataclasses.replace(item, meta=dataclasses.replace(meta, dtype=dtype, flags=flags), value=value)
+
+
+def half_types(case: Case) -> tuple[str, ...]:
+    """The half-precision dtypes that an input has, the program names, or autocast may bring in."""
+    found = {dtype for op in case.graph.ops for dtype in dtypes_named(op)}
+    found |= {item.meta.dtype for item in tensor_inputs(case)} | {dtype for _, dtype in case.settings.autocast}
+    found |= {pair[1] for op in case.graph.ops if op.target == ENTER and (pair := pair_of(op)) is not None}
+    return tuple(dtype for dtype in HALF if dtype in found)
+
+
+def in_float32(case: Case) -> Case | None:
+    """The same program in float32 wherever it is in half precision, autocast included; None where it nowhere is, or where it
+    looks at one memory as several dtypes."""
+    halves = half_types(case)
+    groups = storage_groups(case).values()
+    if not halves or any(len({item.meta.dtype for item in members}) > 1 for members in groups):
+        return None
+    ops = tuple(op for op in case.graph.ops if op.target not in (ENTER, EXIT))
+    settings = dataclasses.replace(case.settings, autocast=())
+    case = dataclasses.replace(with_graph(case, ops, case.graph.outputs), settings=settings)
+    named = {item.name: "float32" for item in tensor_inputs(case) if item.meta.dtype in halves}
+    return _given(case, named, dict.fromkeys(halves, "float32"))
 
 
 # --- dtypes that the program names ---------------------------------------------------------------------------------------

@@ -175,11 +175,19 @@ class Session:
         count.timed_out += verdict.outcome is Outcome.TIMED_OUT
         if not verdict.answers(self.signature):
             self.unanswered.add(cases.digest(case))
-        if verdict.outcome is Outcome.SLIPPED and verdict.signature is not None:
+        if (
+            verdict.outcome is Outcome.SLIPPED
+            and verdict.signature is not None
+            and not self._hardly_off(verdict.signature)
+        ):
             known = self.slipped.get(verdict.signature)
             if known is None or cases.size(case) < cases.size(known):
                 self.slipped[verdict.signature] = case
         self._tell(self)
+
+    def _hardly_off(self, seen: Signature) -> bool:
+        """Whether a candidate that slipped shows the same failure and nearly none of it: that is drift, and no other failure."""
+        return seen.family == self.signature.family == "value"
 
     def _accept(self, count: Count, case: Case, verdict: Verdict, name: str) -> None:
         self._write(case, name)

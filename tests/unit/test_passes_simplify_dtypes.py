@@ -20,6 +20,7 @@ from minify.case import (
     Recipe,
     Recorded,
     Ref,
+    Settings,
     Subgraph,
     Value,
     Window,
@@ -27,8 +28,9 @@ from minify.case import (
     tensor_inputs,
 )
 from minify.emit.literals import inline_values
+from minify.passes.autocast import ENTER, EXIT
 from minify.passes.contract import Site
-from minify.passes.simplify_dtypes import CASTS, SIMPLIFY_DTYPES, plainer
+from minify.passes.simplify_dtypes import CASTS, SIMPLIFY_DTYPES, half_types, in_float32, plainer
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.replay import replay
 from tests.cases import build, given, op, show, tensor
@@ -236,3 +238,30 @@ def test_a_real_number_is_no_conjugate_and_is_filled_with_none(tmp_path: Path) -
     assert (item.meta.flags, item.value) == ((), Recipe("full", (2.0,)))
     (x,) = replay(plain, tmp_path).make_inputs()
     assert x.tolist() == [2.0, 2.0]
+
+
+# --- the whole program in float32 -----------------------------------------------------------------------------------------
+
+
+def test_a_program_in_float32_has_no_half_precision_left_anywhere() -> None:
+    case = build(
+        [typed("x", "bfloat16"), typed("w", "float32")],
+        [
+            op("enter", ENTER, "cpu", C("torch.bfloat16"), True, None),
+            op("a", ".half", R("w")),
+            op("b", ".to", R("a"), C("torch.bfloat16")),
+            op("exit", EXIT, R("enter")),
+            op("c", "torch.add", R("b"), R("x")),
+        ],
+        ["c"],
+        Settings(autocast=(("cpu", "float16"),)),
+    )
+    assert half_types(case) == ("float16", "bfloat16")
+    wide = in_float32(case)
+    assert wide is not None and half_types(wide) == () and wide.settings.autocast == ()
+    assert dtypes(wide) == "float32 float32"
+    assert [(call.name, call.target) for call in wide.graph.ops] == [("a", ".float"), ("b", ".to"), ("c", "torch.add")]
+
+
+def test_a_program_without_half_precision_has_no_float32_form() -> None:
+    assert in_float32(holding("float32", "int64")) is None

@@ -131,6 +131,21 @@ def test_a_region_that_draws_random_numbers_is_left_to_a_worker(tmp_path: Path) 
     assert told(run(tmp_path, lambda x: torch.rand_like(x) + x, X)) == ["deferred"]
 
 
+def slightly_off(call: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *args: tuple(part * 1.015 for part in call(*args))
+
+
+def test_drift_in_half_precision_is_left_to_a_worker_which_can_ask_the_same_of_float32(tmp_path: Path) -> None:
+    def rounds(x: torch.Tensor) -> torch.Tensor:
+        return ((x.bfloat16() + 64) - 64).float()
+
+    events = run(tmp_path, rounds, X / 7, change=slightly_off, times=3)
+    assert told(events) == ["drift", "checked", "deferred", "drift", "checked", "drift", "checked"]
+    (tmp_path / "float32").mkdir()
+    in_float32 = run(tmp_path / "float32", lambda x: (x + 2e5) - 2e5, X / 7, change=slightly_off)
+    assert told(in_float32) == ["drift", "checked"]
+
+
 def test_a_backward_that_eager_cannot_run_is_left_out(tmp_path: Path) -> None:
     fn = lambda x: no_backward(x) + 1  # noqa: E731
     assert told(run(tmp_path, fn, X.clone().requires_grad_())) == ["checked"]
