@@ -72,7 +72,8 @@ def _all_of(this: Attempt, suspect: Suspect, case: Case, searched: int) -> Confi
             raise
         first = hidden
         notes = (
-            f"in float32; in its own {' and '.join(half_types(case))} the program's rounding hides it: {drift.numbers}",
+            f"Shown in float32: in its own {' and '.join(half_types(case))} the program's rounding hides it "
+            f"({drift.numbers})",
         )
     session = this.session(first.case, first.observation, first.signature)
     return Confirmed(suspect, first.case, first, session, searched, notes)

@@ -41,12 +41,18 @@ from minify.errors import (
 from minify.interesting import condition
 from minify.localize import Localised, first_stage
 from minify.passes import PASSES
+from minify.passes.effects import written
 from minify.progress import Progress
 from minify.reduce import Reduction, Session, reduce
 from minify.report import Report, measure, versions, worst_rows
 from minify.runs import Request, RunFolder, StopFlag
 from minify.tolerance import Tolerance
-from minify.verdict import Verdict
+from minify.verdict import Verdict, matches
+
+MORE_IS_WRONG = (
+    "With the results of these calls in place of eager's the original is right within its tolerance: something else in it is "
+    "wrong too."
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,11 +126,24 @@ def _reduced(this: Attempt, confirmed: Confirmed) -> Reduction:
     """Shrink the confirmed case as far as it goes; its session then holds what stands without the values of any larger one."""
     session = confirmed.session
     this.progress.step(f"reducing {cases.op_count(session.best.graph)} ops: {session.signature}")
-    reduction = reduce(session, PASSES, this.oracle.materialise)
+    reduction = reduce(session, PASSES, this.oracle.materialise, partial(_explains, this, confirmed))
     if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(session.best)):  # stopped early, then
         with this.stop.overruled():
             session.replace_best(this.oracle.materialise(session.best))
     return reduction
+
+
+def _explains(this: Attempt, confirmed: Confirmed, part: Case) -> bool | None:
+    """Whether what these few ops get wrong is enough to make the original wrong: run in eager, with their compiled results in
+    place of its own. None where that cannot be told, of gradients and of what is written in place above all."""
+    whole, wanted = confirmed.whole, confirmed.suspect.sure or confirmed.first.signature
+    rows = [row for row in confirmed.session.observation.divergences if row.where.startswith("output:")]
+    if this.request.kind != "accuracy" or wanted.family != "value" or not rows or any(map(written, whole.graph.ops)):
+        return None
+    if cases.op_count(part.graph) >= cases.op_count(whole.graph):
+        return None
+    seen = this.oracle.patched(part, whole)
+    return matches(seen, wanted) if seen.phase == "compare" else None
 
 
 def _plain_values(this: Attempt, session: Session, reduction: Reduction) -> Written:
@@ -195,7 +214,7 @@ def _verified(this: Attempt, confirmed: Confirmed, found: Found) -> Verification
     session, first = confirmed.session, confirmed.first
     repro, stopped = this.folder.repro, bool(found.reduction.stopped_by)
     decisive, others = told(found.facts)
-    facts = Facts("", found.located.stage, decisive, others, _notes(confirmed), versions())
+    facts = Facts("", found.located.stage, decisive, others, _notes(confirmed, found.reduction), versions())
     tolerance = Tolerance(this.request.rtol, this.request.atol)
 
     def write(facts: Facts) -> None:
@@ -229,10 +248,11 @@ def _write_passing(this: Attempt, session: Session, found: Found, tolerance: Tol
     return None
 
 
-def _notes(confirmed: Confirmed) -> tuple[str, ...]:
+def _notes(confirmed: Confirmed, reduction: Reduction) -> tuple[str, ...]:
     first = confirmed.first
+    other = (MORE_IS_WRONG,) if reduction.explains is False else ()
     rate = (f"shows in {first.failed} of {first.runs} runs of the original program",) if first.rate < 1 else ()
-    return (*confirmed.notes, *rate)
+    return (*confirmed.notes, *rate, *other)
 
 
 def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
@@ -255,6 +275,7 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         cache_hits=this.oracle.cache_hits,
         slipped=sum(count.slipped for count in session.counts.values()),
         also_found=_kept_beside(this, session),
+        explains=found.reduction.explains,
         one_minimal=found.reduction.one_minimal and (certificate is None or certificate.one_minimal),
         certificate=certificate.counts() if certificate else {},
         edits_tried=certificate.tried if certificate else 0,
@@ -267,7 +288,7 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         facts=tuple(fact.as_row() for fact in found.facts),
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
-        notes=(*confirmed.notes, *session.observation.notes, *unjudged),
+        notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *unjudged),
     )
 
 

@@ -183,7 +183,8 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What a worker is asked. `action` is `judge` (answer: Observation), `materialise` (answer: the case with every
+    """What a worker is asked. `action` is `judge` (answer: Observation), `patch` (the same of `whole` run eagerly, with what
+    `case` gives once compiled in place of the results of its ops), `materialise` (answer: the case with every
     derived value recorded), `trace` (answer: Observation of the eager run alone) or `warm` (answer: the question, once
     everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager runs on shaken inputs
     that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values."""
@@ -196,6 +197,7 @@ class Question:
     atol: float | None = None
     reference: str = "auto"
     noise: int = 0
+    whole: Case | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

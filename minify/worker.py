@@ -23,9 +23,10 @@ import numpy as np
 import torch
 
 from minify import torch_internals
+from minify.case import Case, Ref
 from minify.crashes import crash_signature, first_line, trace_text
 from minify.fork_server import connected
-from minify.reference import lockstep, reference_run, rounded_runs
+from minify.reference import forward_run, lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
 from minify.tolerance import Tolerance
 from minify.trial import Run, compare_runs, out_of_memory, rounds_in_half, run_program, shaken, undisturbed
@@ -76,7 +77,7 @@ def judge(question: Question, phase: Callable[[str], None]) -> Observation:
     try:
         with warnings.catch_warnings(), torch_internals.configs_kept(), switches_kept(), undisturbed():
             warnings.simplefilter("ignore")  # whoever has made warnings errors did not mean the compiler's own
-            seen = _observe(question, enter)
+            seen = _patched(question, enter) if question.action == "patch" else _observe(question, enter)
     except _Invalid as reason:
         seen = Observation(reached, invalid=str(reason))
     except Exception:
@@ -125,17 +126,68 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
             return dataclasses.replace(facts, crash=crash[0], crash_text=crash[1])
         if question.check != "accuracy" or compiled is None:
             return facts
+        return _compared(question, case, live, Beside(compiled, eager, truth), facts, enter)
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside:
+    """A run of a program that may be wrong, and those it is held against."""
+
+    run: Run
+    eager: Run
+    truth: Run | None
+
+
+def _compared(
+    question: Question, case: Case, live: Replay, runs: Beside, facts: Observation, enter: Callable[[str], None]
+) -> Observation:
+    """`facts`, and where the run departs from eager and the reference by more than rounding explains."""
+    enter("compare")
+    tolerance = Tolerance(question.rtol, question.atol)
+    wrong, drift = compare_runs(case, runs.run, runs.eager, runs.truth, tolerance)
+    if wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
+        enter("reference")
+        half = rounds_in_half(case, facts.trace)
+        trials = [shaken(live, seed, runs.eager.flows, half=half) for seed in range(question.noise)]
+        rounded = rounded_runs(case, live.make_inputs, wrong, question.noise, live.scope)
         enter("compare")
-        tolerance = Tolerance(question.rtol, question.atol)
-        wrong, drift = compare_runs(case, compiled, eager, truth, tolerance)
-        if wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
-            enter("reference")
-            half = rounds_in_half(case, facts.trace)
-            trials = [shaken(live, seed, eager.flows, half=half) for seed in range(question.noise)]
-            rounded = rounded_runs(case, live.make_inputs, wrong, question.noise, live.scope)
-            enter("compare")
-            wrong, drift = compare_runs(case, compiled, eager, truth, tolerance, trials, rounded)
-        return dataclasses.replace(facts, divergences=wrong, drift=drift)
+        wrong, drift = compare_runs(case, runs.run, runs.eager, runs.truth, tolerance, trials, rounded)
+    return dataclasses.replace(facts, divergences=wrong, drift=drift)
+
+
+def _patched(question: Question, enter: Callable[[str], None]) -> Observation:
+    """The whole program in eager, with the compiled results of `question.case` in place of those of its ops: is that enough to
+    make it wrong? Nothing is told where none of these results is the whole's, or the case fails otherwise."""
+    part, whole = question.case, question.whole
+    assert whole is not None
+    with contextlib.ExitStack() as stack:
+        enter("load")
+        live = _attempt(lambda: replay(part, Path(question.store)), "cannot be loaded")
+        stack.enter_context(torch_internals.no_caches())
+        stack.enter_context(torch_internals.fallback_random())
+        stack.enter_context(applied(live))
+        enter("eager")
+        eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
+        enter("compile")
+        compiled, crash = _compiled(live, eager)
+    if compiled is None or crash is not None:
+        return Observation("compile")
+    own = {op.name for op in whole.graph.ops}
+    results = zip(part.graph.outputs, compiled.outputs, strict=True)
+    patches = {output.name: value for output, value in results if isinstance(output, Ref) and output.name in own}
+    forward = dataclasses.replace(whole, settings=dataclasses.replace(whole.settings, backward=""))
+    enter("reference")
+    live = _attempt(lambda: replay(forward, Path(question.store)), "cannot be loaded")
+    with applied(live):
+        pair = _attempt(
+            lambda: lockstep(forward, live.make_inputs, question.reference, wants_reference=True, scope=live.scope),
+            "eager raises",
+        )
+        run = forward_run(forward, live.make_inputs, None, live.scope, patches)
+        if run is None or not patches:
+            return Observation("reference")
+        runs = Beside(run, Run(pair.low, pair.steps.eager, {}), reference_run(pair))
+        return _compared(question, forward, live, runs, Observation("", trace=tuple(pair.steps.trace)), enter)
 
 
 def _attempt(action: Callable[[], Any], what: str) -> Any:

@@ -133,6 +133,10 @@ class LocalOracle:
         asked = [self._ask(case, noise=noise if run == runs[0] else 0, run=run) for run in runs]
         return [self._settle(one) for one in asked]
 
+    def patched(self, part: Case, whole: Case) -> Observation:
+        """What `whole` shows in eager with the compiled results of `part` in place of its own. A query: `part` is compiled."""
+        return self._settle(self._ask(part, noise=NOISE, whole=whole))
+
     def trace(self, case: Case) -> Observation:
         """What each value is like, from an eager run. Not a query: nothing is compiled."""
         reply = self._wait(self._pool.submit(self._question("trace", case), self.timeout))
@@ -153,16 +157,15 @@ class LocalOracle:
 
     # --- one question ---------------------------------------------------------------------------------------------
 
-    def _question(self, action: str, case: Case, noise: int = 0) -> Question:
+    def _question(self, action: str, case: Case, noise: int = 0, whole: Case | None = None) -> Question:
         how = self.manner
-        return Question(action, case, how.check, str(how.store), how.rtol, how.atol, how.reference, noise)
+        return Question(action, case, how.check, str(how.store), how.rtol, how.atol, how.reference, noise, whole)
 
-    def _ask(self, case: Case, *, noise: int = 0, run: int = 0) -> _Asked:
-        question = self._question("judge", case, noise)
+    def _ask(self, case: Case, *, noise: int = 0, run: int = 0, whole: Case | None = None) -> _Asked:
+        question = self._question("patch" if whole else "judge", case, noise, whole)
         how = self.manner
-        text = (
-            f"{cases.digest(case)}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}:{self._surroundings}"
-        )
+        of = cases.digest(case) + (f" in {cases.digest(whole)}" if whole else "")
+        text = f"{of}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}:{self._surroundings}"
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         known = self._known(key)
         future = None if known else self._pool.submit(question, self.timeout)

@@ -21,31 +21,40 @@ __all__ = ["Reduction", "Session", "find_alone", "reduce", "worth_a_screen"]
 @dataclasses.dataclass(frozen=True)
 class Reduction:
     """The result: `one_minimal` when no single site of any pass could be edited any more. Else `stopped_by` says why not, or
-    some candidates of the last round were never answered: `unanswered` counts them."""
+    some candidates of the last round were never answered: `unanswered` counts them. `explains` is what was said of the ops that
+    the search ended with: whether they alone make the original wrong, None where that could not be told."""
 
     case: Case
     one_minimal: bool
     stopped_by: str = ""
     search_queries: int = 0
     unanswered: int = 0
+    explains: bool | None = None
 
 
-def reduce(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> Reduction:
-    """Shrink the session's case. `record(case)` returns it with derived values recorded. Never raises Stopped."""
+def reduce(
+    session: Session,
+    passes: Sequence[Pass],
+    record: Callable[[Case], Case],
+    explains: Callable[[Case], bool | None] = lambda case: None,
+) -> Reduction:
+    """Shrink the session's case. `record(case)` returns it with derived values recorded; `explains(case)` is asked of the ops
+    that the search ends with, before any pass changes what they are given. Never raises Stopped."""
     before, stopped_by = session.oracle.queries, ""
-    searched = 0
+    searched, explained = 0, None
     try:
         try:
             cut_down(session)
         finally:
             searched = session.oracle.queries - before
+        explained = explains(session.best)
         _record(session, record)
         while _round(session, passes, record):
             pass
     except Stopped as stop:
         stopped_by = stop.reason
     unanswered = len(session.unanswered)
-    return Reduction(session.best, not stopped_by and not unanswered, stopped_by, searched, unanswered)
+    return Reduction(session.best, not stopped_by and not unanswered, stopped_by, searched, unanswered, explained)
 
 
 def _round(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> bool:

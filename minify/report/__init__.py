@@ -24,7 +24,8 @@ class Report:
     `queries` are questions a compile was paid for or a worker asked; `search_queries` those spent on finding the ops.
     `calls` are the targets of the ops left. `facts` are the questions behind `decisive` and `not_decisive`, `passing` the
     nearest program that passes. `rate` is how often the original failed, `timeout` how many seconds a question had.
-    `certificate` says for each pass what came of its sites on the final case; `edits_tried` of them were asked."""
+    `certificate` says for each pass what came of its sites on the final case; `edits_tried` of them were asked. `explains`:
+    whether the ops that the search found are enough to make the original wrong; None where that could not be told."""
 
     outcome: str
     exit_code: int
@@ -45,6 +46,7 @@ class Report:
     also_found: tuple[str, ...] = ()
     seconds: float = 0.0
     verified: dict[str, Any] = dataclasses.field(default_factory=dict)
+    explains: bool | None = None
     one_minimal: bool = False
     stopped_by: str = ""
     decisive: tuple[str, ...] = ()

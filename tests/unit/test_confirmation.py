@@ -172,7 +172,7 @@ def test_what_drifts_in_half_precision_is_asked_in_float32_and_said_to_be_so(
     assert asked == ["bfloat16", "float32"]
     assert [item.meta.dtype for item in cases.tensor_inputs(found.whole)] == ["float32"]
     assert found.session.best.inputs == found.whole.inputs
-    assert found.notes == (f"in float32; in its own bfloat16 the program's rounding hides it: {NUMBERS}",)
+    assert found.notes == (f"Shown in float32: in its own bfloat16 the program's rounding hides it ({NUMBERS})",)
 
 
 def test_what_fails_in_its_own_precision_is_asked_in_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from minify import interpret, reference
+from minify import lockstep as lockstep_room
 from minify.case import Case, Settings
 from minify.graph import (
     Arg,
@@ -112,7 +113,7 @@ def test_a_value_is_let_go_after_its_last_reader(monkeypatch: pytest.MonkeyPatch
 
 def test_the_reference_lets_go_as_early_as_eager(monkeypatch: pytest.MonkeyPatch) -> None:
     live = Live(interpret.run_op)
-    monkeypatch.setattr(reference, "run_op", live)
+    monkeypatch.setattr(lockstep_room, "run_op", live)
     Lockstep(graph(CHAIN, [R("f")]), "fp64").run((x32(),), (x32().double(),))
     assert (len(live.made), live.most) == (12, 3)  # eager's and the reference's last, and eager's next
 
@@ -515,7 +516,7 @@ def test_gradients_of_the_reference_are_those_of_eager_one_precision_up() -> Non
 
 
 def test_a_reference_cut_off_from_its_inputs_has_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reference, "same_draw", lambda value, eager: False)
+    monkeypatch.setattr(lockstep_room, "same_draw", lambda value, eager: False)
     ops = [op("d", "torch.nn.functional.dropout", R("x"), 0.5, True), op("y", "torch.add", R("d"), R("x"))]
     pair = paired(case(ops, ["y"], LEAF, **TRAINING), leaf)
     assert pair.steps.reference is not None

@@ -473,3 +473,15 @@ def test_workers_are_warmed_without_a_query(opened: Open) -> None:
     oracle = opened(workers=3)
     oracle.warm_up()
     assert [question.action for question in pool_of(oracle).asked] == ["warm"] * 3 and oracle.queries == 0
+
+
+def test_what_a_part_does_in_the_whole_is_a_query_of_its_own_and_kept(opened: Open) -> None:
+    part = line("torch.neg")
+    oracle = opened(lambda question: told(WRONG if question.action == "patch" else RIGHT))
+    assert oracle.patched(part, CASE) == WRONG and not oracle.judge(part, WRONG_VALUE).fails
+    (asked, _) = pool_of(oracle).asked
+    assert (asked.case, asked.whole, asked.noise, oracle.queries) == (part, CASE, NOISE, 2)
+    again = opened()
+    assert again.patched(part, CASE) == WRONG and (again.queries, again.cache_hits) == (0, 1)
+    again.patched(part, with_values(CASE))
+    assert again.queries == 1

@@ -6,10 +6,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
-from minify.pipeline import _kept_beside
+from minify.case import Case
+from minify.pipeline import _explains, _kept_beside
 from minify.runs import Request, RunFolder
-from minify.verdict import Signature
+from minify.verdict import Divergence, Observation, Signature
 from tests.cases import chain
+from tests.reducing import line
 
 ABS, EXP = chain("x", ("torch.abs",)), chain("x", ("torch.exp",))
 
@@ -40,3 +42,39 @@ def test_a_folder_within_shares_the_store_wherever_both_are_moved(tmp_path: Path
     (moved / "store" / "value").touch()
     assert (moved / inner.path.name / "store" / "value").exists()
     assert RunFolder(moved).within("region-1").path == moved / "region-1"
+
+
+# --- are the ops that were found enough? -----------------------------------------------------------------------------
+
+WHOLE = line("torch.neg", "torch.exp", "torch.abs")
+WRONG = Signature("accuracy", "value", "value", ratio=20.0)
+
+
+def explains(whole: Case, part: Case, *rows: Divergence, kind: str = "accuracy", phase: str = "compare") -> bool | None:
+    """What is said where the whole, with the part's results in it, shows `rows`."""
+    seen = Observation("compare", divergences=(Divergence("output:n1", "value", ratio=99.0),))
+    confirmed = SimpleNamespace(
+        whole=whole,
+        suspect=SimpleNamespace(sure=None),
+        first=SimpleNamespace(signature=WRONG),
+        session=SimpleNamespace(observation=seen),
+    )
+    oracle = SimpleNamespace(patched=lambda part, whole: Observation(phase, divergences=rows))
+    this = SimpleNamespace(request=Request(kind, "model.py"), oracle=oracle)
+    return _explains(cast(Any, this), cast(Any, confirmed), part)
+
+
+def test_ops_whose_results_make_the_original_wrong_explain_it() -> None:
+    wrong, faint = (Divergence("output:n2", "value", ratio=ratio) for ratio in (50.0, 5.0))
+    part = line("torch.neg", "torch.exp")
+    assert explains(WHOLE, part, wrong) is True
+    assert explains(WHOLE, part, faint) is False
+    assert explains(WHOLE, part) is False
+
+
+def test_whether_ops_explain_the_original_is_not_told_of_what_cannot_be_patched() -> None:
+    wrong = Divergence("output:n2", "value", ratio=50.0)
+    assert explains(WHOLE, line("torch.neg"), wrong, kind="crash") is None
+    assert explains(WHOLE, line("torch.neg"), wrong, phase="reference") is None
+    assert explains(WHOLE, WHOLE, wrong) is None
+    assert explains(line("torch.neg", ".mul_", "torch.exp"), line("torch.neg"), wrong) is None

@@ -15,7 +15,7 @@ from minify.case import Case, Derived, Ref, Settings, tensor_inputs
 from minify.errors import InvalidCandidate, PassBug
 from minify.passes import PASSES, Pass
 from minify.passes.cut_ops import keep
-from minify.reduce import Session, _Sites, find_alone
+from minify.reduce import Session, _Sites, find_alone, reduce
 from minify.reduce.screen import chunks, suspects, unlike_first
 from minify.reduce.search import sweep_sites
 from minify.verdict import Divergence, Observation, Outcome, Signature
@@ -28,6 +28,7 @@ from tests.reducing import (
     line,
     needs,
     needs_targets,
+    recorded,
     run_reduction,
     smaller_by_one_site,
     tree_sum,
@@ -443,3 +444,20 @@ def test_a_glimpse_accepts_nothing_and_malformed_cases_are_not_asked(tmp_path: P
     assert verdict is not None and verdict.fails and session.best == case
     broken = dataclasses.replace(case, inputs=())
     assert session.glimpse("screen", broken) is None and oracle.queries == 1
+
+
+def test_the_ops_that_the_search_ends_with_are_asked_before_their_inputs_change(tmp_path: Path) -> None:
+    asked: list[Case] = []
+
+    def explains(case: Case) -> bool:
+        asked.append(case)
+        return False
+
+    case = line(*["torch.neg"] * 6)
+    session = Session(
+        case, Observation("done"), WRONG_VALUE, FakeOracle(needs("n2")), tmp_path, save_base=lambda base: None
+    )
+    reduction = reduce(session, PASSES, recorded, explains)
+    assert reduction.explains is False
+    assert [[call.name for call in case.graph.ops] for case in asked] == [["n2"]]
+    assert isinstance(cases.tensor_inputs(asked[0])[0].value, Derived)

@@ -15,6 +15,7 @@ import torch._inductor.config
 from minify import torch_internals, worker
 from minify.case import Case, Const, Derived, ListArg, Op, Recipe, Ref, ScalarInput, Settings
 from minify.oracle.local import NOISE
+from minify.passes.cut_ops import keep
 from minify.replay import replay
 from minify.store import save_base
 from minify.verdict import Observation, Question, Signature, classify
@@ -632,3 +633,33 @@ def test_an_integer_that_the_rounding_in_between_decides_is_drift(tmp_path: Path
 def test_an_integer_that_no_rounding_decides_stays_wrong(tmp_path: Path) -> None:
     case = dataclasses.replace(NEAR_TIES, inputs=(given("x", tensor((3, 16)), RANDN),))
     assert kinds(judged(faulty(case, "off by one"), tmp_path, noise=3)) == ["output:y integer"]
+
+
+# --- the results of a part in the whole ---------------------------------------------------------------------------------
+
+LONG = build(
+    [given("x", tensor((4, 3)), RANDN)],
+    [op("a", "torch.relu", R("x")), op("b", "torch.mul", R("a"), 0.5), op("y", "torch.add", R("b"), 1)],
+    ["y"],
+)
+
+
+def patched(part: Case, whole: Case, root: Path) -> Observation:
+    question = Question("patch", part, "accuracy", str(root), noise=NOISE, whole=whole)
+    return worker.judge(question, lambda name: None)
+
+
+def test_the_compiled_results_of_a_part_make_the_whole_as_wrong_as_they_are(tmp_path: Path) -> None:
+    part = keep(LONG, frozenset({"a"}), save_base(tmp_path, LONG))
+    (row,) = patched(faulty(part, "adds to relu"), LONG, tmp_path).divergences
+    assert (row.where, row.kind) == ("output:y", "value")
+    assert row.max_abs == pytest.approx(0.5e-2, rel=1e-3)
+    seen = patched(faulty(part, "right"), LONG, tmp_path)
+    assert (seen.phase, seen.divergences) == ("compare", ())
+
+
+def test_a_part_that_fails_otherwise_or_has_no_result_of_the_whole_tells_nothing(tmp_path: Path) -> None:
+    part = keep(LONG, frozenset({"a"}), save_base(tmp_path, LONG))
+    assert patched(faulty(part, "raises at run time"), LONG, tmp_path).phase != "compare"
+    assert patched(faulty(RELU, "adds to relu"), DROPS, tmp_path).phase == "compare"  # it has a `y` too
+    assert patched(faulty(part, "adds to relu"), DROPS, tmp_path).phase != "compare"
