@@ -17,13 +17,14 @@ _STRIPPED = (
     (re.compile(r"""'[^'\n]*'|"[^"\n]*"|‘[^’\n]*’|`[^`\n]*`"""), "''"),
     (re.compile(r"0x[0-9a-fA-F]+"), "#"),
     (re.compile(r"\b\w*\d\w*\b"), "#"),
+    (re.compile(r"\b(complex)?(half|float|double|bool|byte|char|short|int|long)\b", re.IGNORECASE), "#"),
     (re.compile(r"(# *[,x×] *)+#"), "#"),
     (re.compile(r"\s+"), " "),
 )
 
 
 def plain_message(text: str) -> str:
-    """A message without numbers, names and paths; of a C++ compiler's output the first error."""
+    """A message without numbers, names, dtypes and paths; of a C++ compiler's output the first error."""
     lines = [line for line in text.splitlines() if line.strip()]
     errors = [line[line.index("error:") :] for line in lines if "error:" in line]
     message = errors[0] if errors else " ".join(lines[:2])

@@ -16,6 +16,7 @@ from minify import certificate as certificates
 from minify import store
 from minify.attempt import SECONDS_PER_STEP, Attempt, attempt
 from minify.baseline import Baseline
+from minify.beside import found_beside
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case, Derived
 from minify.certificate import Certificate, certify
@@ -65,11 +66,13 @@ class Written:
 
 @dataclasses.dataclass(frozen=True)
 class Found:
-    """What a search and the questions after it came to. A run that was stopped has no certificate and no facts."""
+    """What a search and the questions after it came to; `beside` are other failures, in words. A run that was stopped has no
+    certificate and no facts."""
 
     reduction: Reduction
     certificate: Certificate | None
     facts: tuple[Fact, ...]
+    beside: tuple[str, ...]
     written: Written
     located: Localised
 
@@ -86,9 +89,10 @@ def run(
         suspect, first, session = confirmed.suspect, confirmed.first, confirmed.session
         reduction = _reduced(this, confirmed)
         certificate, facts = _certified(this, session, reduction), _facts(this, session, reduction)
+        beside = () if reduction.stopped_by else found_beside(this, session)
         written = _plain_values(this, session, reduction)
         located = _stage(this, written.case, first, reduction)
-        found = Found(reduction, certificate, facts, written, located)
+        found = Found(reduction, certificate, facts, beside, written, located)
         checked = _verified(this, confirmed, found)
         report = _report(this, confirmed, found)
     report = dataclasses.replace(
@@ -274,7 +278,7 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         queries=this.oracle.queries,
         cache_hits=this.oracle.cache_hits,
         slipped=sum(count.slipped for count in session.counts.values()),
-        also_found=_kept_beside(this, session),
+        also_found=found.beside,
         explains=found.reduction.explains,
         one_minimal=found.reduction.one_minimal and (certificate is None or certificate.one_minimal),
         certificate=certificate.counts() if certificate else {},
@@ -290,17 +294,6 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         divergences=worst_rows(session.observation),
         notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *unjudged),
     )
-
-
-def _kept_beside(this: Attempt, session: Session) -> tuple[str, ...]:
-    """Other failures that candidates showed, each as the beginning of a run of its own."""
-    found = []
-    for number, (signature, case) in enumerate(session.slipped.items(), start=1):
-        beside = this.folder.within(f"also-found-{number}")
-        beside.save_request(dataclasses.replace(this.request, kind=signature.kind, every=False))
-        cases.save(case, beside.case_file)
-        found.append(f"{signature}; `minify resume {beside.path}` reduces it")
-    return tuple(found)
 
 
 def _unjudged(bugs: list[str]) -> tuple[str, ...]:

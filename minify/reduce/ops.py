@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from minify.case import Case
 from minify.passes.cut_ops import keep, neighbours, op_names
-from minify.reduce.screen import chunks, suspects, unlike_first
+from minify.reduce.screen import chunks, suspects, unlike_first, wrong_alone
 from minify.reduce.search import SUSPECTS_TRIED_ALONE, localise
 from minify.reduce.session import Session
 
@@ -79,6 +79,8 @@ def _screened(session: Session, case: Case, base: str) -> Iterator[tuple[str, ..
     for part in (part for some in unlike_first(case, names) for part in chunks(case, some, base)):
         verdict = session.glimpse("screen", part)
         if verdict is not None and verdict.observation.divergences:
-            found = suspects(verdict.observation.divergences, session.signature, names)
+            wrong = wrong_alone(verdict.observation.divergences, names)
+            session.blamed |= {name: rows for name, rows in wrong.items() if name not in session.blamed}
+            found = suspects(wrong, session.signature)
             if found:
                 yield found

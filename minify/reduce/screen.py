@@ -7,7 +7,7 @@ search confirms it with a query of its own.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from minify.case import (
     Arg,
@@ -80,15 +80,22 @@ def _layout(meta: object) -> object:
     return dataclasses.replace(meta, storage=0, storage_size=0) if isinstance(meta, TensorMeta) else meta
 
 
-def suspects(divergences: Iterable[Divergence], signature: Signature, names: Iterable[str]) -> tuple[str, ...]:
-    """Ops whose own results diverge in the way asked for, the worst first. Results of tuple indexing count for their op."""
+def wrong_alone(divergences: Iterable[Divergence], names: Iterable[str]) -> dict[str, tuple[Divergence, ...]]:
+    """What of the results of each op diverges, the worst op first. Results of tuple indexing count for their op."""
     known = set(names)
-    found: dict[str, float] = {}
+    found: dict[str, tuple[Divergence, ...]] = {}
     for row in divergences:
-        right_kind = row.kind in VALUE_KINDS if signature.family == "value" else row.kind == signature.name
         owner = row.where.removeprefix("output:").split(_SUFFIX)[0].split("__of__")[-1]
-        if right_kind and owner in known:
-            found[owner] = max(found.get(owner, 0.0), row.excess)
+        if owner in known:
+            found[owner] = (*found.get(owner, ()), row)
+    return dict(sorted(found.items(), key=lambda item: -max(row.excess for row in item[1])))
+
+
+def suspects(wrong: Mapping[str, tuple[Divergence, ...]], signature: Signature) -> tuple[str, ...]:
+    """The ops of `wrong_alone` that diverge in the way asked for, the worst first."""
+    kinds = VALUE_KINDS if signature.family == "value" else (signature.name,)
+    worst = {name: max((row.excess for row in rows if row.kind in kinds), default=None) for name, rows in wrong.items()}
+    found = {name: excess for name, excess in worst.items() if excess is not None}
     return tuple(sorted(found, key=lambda name: -found[name]))
 
 

@@ -18,7 +18,7 @@ from minify.case import Case, Derived, Op, ValueMeta
 from minify.errors import InvalidCandidate, PassBug
 from minify.oracle import Oracle
 from minify.passes.wellformed import well_formed
-from minify.verdict import Observation, Outcome, Signature, Verdict
+from minify.verdict import Divergence, Observation, Outcome, Signature, Verdict
 
 Build = Callable[[], Case]
 T = TypeVar("T")
@@ -50,7 +50,8 @@ class _Offered:
 class Session:
     """Holds the best case. `save_base(case)` makes a case available for others to derive values from; `trace(case)` runs
     it eagerly, for what its values are like; what is not `interesting(case)` counts as no candidate. `unanswered` are
-    the digests of candidates that no worker could answer for, since it was last cleared."""
+    the digests of candidates that no worker could answer for, since it was last cleared. `blamed` are the ops that screens
+    showed to be wrong by themselves, the worst first, with what of their results was; `start` is the case begun with."""
 
     def __init__(
         self,
@@ -66,13 +67,14 @@ class Session:
     ) -> None:
         self._trace = trace
         self._interesting = interesting
-        self.best = self._described(case, observation)
+        self.best = self.start = self._described(case, observation)
         self.observation = observation
         self.signature = signature
         self.oracle = oracle
         self.counts: dict[str, Count] = {}
         self.slipped: dict[Signature, Case] = {}
         self.unanswered: set[str] = set()
+        self.blamed: dict[str, tuple[Divergence, ...]] = {}
         self.working_on = ""
         self._folder = folder
         self._save_base = save_base

@@ -16,7 +16,7 @@ from minify.errors import InvalidCandidate, PassBug
 from minify.passes import PASSES, Pass
 from minify.passes.cut_ops import keep
 from minify.reduce import Session, _Sites, find_alone, reduce
-from minify.reduce.screen import chunks, suspects, unlike_first
+from minify.reduce.screen import chunks, suspects, unlike_first, wrong_alone
 from minify.reduce.search import sweep_sites
 from minify.verdict import Divergence, Observation, Outcome, Signature
 from tests.cases import build, op, tensor
@@ -189,7 +189,7 @@ def test_a_screen_blames_an_op_for_its_own_result_though_it_also_reads_a_shape()
     case = build(["x"], [rows, op("flat", ".view", Ref("x"), Ref("rows"), -1, meta=tensor((4, 8)))], ["flat"])
     (screen,) = chunks(case, ["flat"], "base")
     wrong = [Divergence(f"output:{getattr(out, 'name', '')}", "value") for out in screen.graph.outputs]
-    assert suspects(wrong, WRONG_VALUE, ["flat"]) == ("flat",)
+    assert suspects(wrong_alone(wrong, ["flat"]), WRONG_VALUE) == ("flat",)
 
 
 def test_suspects_come_worst_first_and_only_for_the_kind_of_failure_asked_for() -> None:
@@ -199,8 +199,10 @@ def test_suspects_come_worst_first_and_only_for_the_kind_of_failure_asked_for() 
         Divergence("output:c__of__c__alone", "stride", excess=9.0),
         Divergence("output:stranger__of__stranger__alone", "value", excess=9.0),
     ]
-    assert suspects(rows, WRONG_VALUE, "abc") == ("b", "a")
-    assert suspects(rows, Signature("accuracy", "metadata", "stride"), "abc") == ("c",)
+    wrong = wrong_alone(rows, "abc")
+    assert list(wrong) == ["c", "b", "a"]
+    assert suspects(wrong, WRONG_VALUE) == ("b", "a")
+    assert suspects(wrong, Signature("accuracy", "metadata", "stride")) == ("c",)
 
 
 # --- promises about the result ----------------------------------------------------------------------------------------
