@@ -2,7 +2,8 @@
 
     python scripts/drift_table.py                          # the accuracy cases named healthy_*
     python scripts/drift_table.py 'healthy_bf16_*' --rtol 1e-6
-    python scripts/drift_table.py --markdown docs/drift.md
+    python scripts/drift_table.py --markdown docs/drift.md --jobs 2
+    python scripts/drift_table.py --device cuda            # TF32 and Triton's reductions among them
 
 The second run stands for a comparison that knows of no rounding: what is out of tolerance there and no bug has to be called
 drift or ill-conditioned, with its numbers, and not be minified. Exits with 1 where an answer is another one.
@@ -15,6 +16,7 @@ import re
 import signal
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -80,20 +82,30 @@ class Row:
 
 def main() -> int:
     options = parse()
-    cases = [case for case in chosen(options.names, True, "cpu") if case.command == "accuracy"]
+    cases = [case for case in chosen(options.names, True, options.device) if case.command == "accuracy"]
     out = (options.out or Path(tempfile.mkdtemp(prefix="drift-"))).resolve()
     out.mkdir(parents=True, exist_ok=True)
     strict = ("--rtol", f"{options.rtol:g}", "--atol", f"{options.atol:g}")
-    print(f"{len(cases)} cases, torch {installed_torch()}; results in {out}", file=sys.stderr)
+    print(f"{len(cases)} cases, torch {installed_torch()}, {options.device}; results in {out}", file=sys.stderr)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, leave)
     rows: list[Row] = []
-    for case in cases:
-        row = Row(case.name, answered(case, out, "default", ()), answered(case, out, "strict", strict))
-        rows.append(row)
-        print(f"[{len(rows)}/{len(cases)}] {' | '.join(filter(None, cells(row)))}", file=sys.stderr, flush=True)
-        if options.markdown:
-            options.markdown.write_text(markdown(rows, strict), encoding="utf-8")
+    device = () if options.device == "cpu" else ("--device", options.device)
+
+    def row(case: Expected) -> Row:
+        return Row(case.name, answered(case, out, "default", device), answered(case, out, "strict", (*device, *strict)))
+
+    with ThreadPoolExecutor(options.jobs) as pool:
+        for done in as_completed([pool.submit(row, case) for case in cases]):
+            rows.append(done.result())
+            rows.sort(key=lambda one: one.name)
+            print(
+                f"[{len(rows)}/{len(cases)}] {' | '.join(filter(None, cells(done.result())))}",
+                file=sys.stderr,
+                flush=True,
+            )
+            if options.markdown:
+                options.markdown.write_text(markdown(rows, strict, options.device), encoding="utf-8")
     show(rows)
     return int(any(row.faults for row in rows))
 
@@ -103,17 +115,19 @@ def parse() -> argparse.Namespace:
     parser.add_argument("names", nargs="*", default=["healthy_*"], help="cases by name or glob; default: healthy_*")
     parser.add_argument("--rtol", type=float, default=1e-7, help="relative tolerance of the strict run")
     parser.add_argument("--atol", type=float, default=0.0, help="absolute tolerance of the strict run")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--jobs", type=int, default=1, help="cases at a time; each has worker processes of its own")
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="write the table there as well")
     parser.add_argument("--out", type=Path, help="a folder for the results; a temporary one by default")
     return parser.parse_args()
 
 
-def answered(case: Expected, out: Path, when: str, tolerance: tuple[str, ...]) -> Answer:
+def answered(case: Expected, out: Path, when: str, how: tuple[str, ...]) -> Answer:
     """Run minify on one case, in an environment of its own."""
     folder, log = out / f"{case.name}-{when}", out / f"{case.name}-{when}.log"
     command = [sys.executable, "-m", "minify", case.command, str(case.script), "--out", str(folder), *case.args]
     environment = private_environment(out / "environment")
-    ran = run_limited([*command, "--budget", BUDGET, *tolerance], ROOT, environment, SPENT, log)
+    ran = run_limited([*command, "--budget", BUDGET, *how], ROOT, environment, SPENT, log)
     report = read_report(folder)
     if ran.status != EXIT_NO_FAILURE:
         calls = ", ".join(map(str, report.get("calls") or ()))
@@ -156,12 +170,12 @@ def show(rows: list[Row]) -> None:
     console.print(summary(rows))
 
 
-def markdown(rows: list[Row], strict: tuple[str, ...]) -> str:
+def markdown(rows: list[Row], strict: tuple[str, ...], device: str) -> str:
     """The table for a document."""
     lines = [
         "# Healthy programs at strict tolerances",
         "",
-        f"`python scripts/drift_table.py --markdown docs/drift.md`, torch {installed_torch()}, cpu. {summary(rows)}.",
+        f"`python scripts/drift_table.py --device {device} --markdown docs/drift.md`, torch {installed_torch()}. {summary(rows)}.",
         "",
         "Each program is right up to rounding and is run twice: at default tolerances, and with "
         f"`{' '.join(strict)}`, which no rounding passes, as a comparison that knows of none would do. The",
