@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import TypeAlias
 
+from minify.complexity import complexity
 from minify.graph import (
     Arg,
     Const,
@@ -272,8 +273,8 @@ VALUE_RANK = {"zeros": 0, "ones": 1, "full": 2, "arange": 3, "rand": 4, "randn":
 
 
 def size(case: Case) -> tuple[int, ...]:
-    """The size order (design §5), smallest first: ops, outputs, inputs, elements, settings, dtypes, layouts, offsets, values,
-    the seed, targets, literals (how many, how plain, how long), prelude."""
+    """The size order (design §5), smallest first: ops, their ranks, outputs, inputs, elements, settings, dtypes, layouts, offsets,
+    values, the seed, targets, operands, literals (how many, how plain, how long), prelude."""
     tensors = tensor_inputs(case)
     settings = case.settings
     plain = Settings(grad_mode=settings.grad_mode, seed=settings.seed)
@@ -282,6 +283,7 @@ def size(case: Case) -> tuple[int, ...]:
     constants = tuple(literals(case.graph))
     return (
         op_count(case.graph),
+        complexity(case.graph),
         len(case.graph.outputs),
         len(case.inputs),
         element_count(case),
@@ -302,6 +304,7 @@ def size(case: Case) -> tuple[int, ...]:
         sum(VALUE_RANK.get(item.value.kind, 9) if isinstance(item.value, Recipe) else 10 for item in tensors),
         settings.seed,
         sum(op.target.startswith("torch.ops.aten.") for op in case.graph.ops),
+        sum(len(op_refs(op)) for op in case.graph.ops),
         len(constants),
         sum(map(literal_rank, constants)),
         literal_size(case.graph),

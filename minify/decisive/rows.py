@@ -16,12 +16,14 @@ from minify.case import (
     Const,
     Derived,
     Input,
+    Op,
     Recipe,
     TensorMeta,
     contiguous_stride,
     numel,
     tensor_inputs,
 )
+from minify.complexity import out_of_place
 from minify.graph import short_name
 from minify.passes.contract import Pass, Site
 from minify.passes.cut_ops import CUT_OPS
@@ -30,6 +32,7 @@ from minify.passes.shrink_dims import Shrink, scopes, shrink, shrinkable, size_c
 from minify.passes.simplify_constants import SIMPLIFY_CONSTANTS, Default, Plainer, slots
 from minify.passes.simplify_dtypes import SIMPLIFY_DTYPES, converted
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
+from minify.passes.simplify_ops import SIMPLIFY_OPS, WITHOUT
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.simplify_values import storage_groups, value_range
 
@@ -257,6 +260,23 @@ def constants(case: Case, random: bool) -> Iterator[Change]:
         yield Change(f"{text} in {short_name(ops[edit.op].target)}", instead, (_edit(case, SIMPLIFY_CONSTANTS, site),))
 
 
+def operands(case: Case, random: bool) -> Iterator[Change]:
+    """Operands that a call can do without, and writes to what could be left alone."""
+    for name, words, op in _simpler_calls(case):
+        if words.startswith(WITHOUT):
+            text = f"{words.removeprefix(WITHOUT)} in {short_name(op.target)}"
+            yield Change(text, "none", (_edit(case, SIMPLIFY_OPS, (name, words)),))
+        elif out_of_place(op.target):
+            text = f"{short_name(op.target)} writes to its operand"
+            yield Change(text, words, (_edit(case, SIMPLIFY_OPS, (name, words)),))
+
+
+def _simpler_calls(case: Case) -> Iterator[tuple[str, str, Op]]:
+    """What may take the place of which op: its name, the words for it, and the op."""
+    ops = {op.name: op for op in case.graph.ops}
+    yield from ((str(name), str(words), ops[str(name)]) for name, words in SIMPLIFY_OPS.find(case))
+
+
 def consumers(case: Case, random: bool) -> Iterator[Change]:
     """Values that are read inside and returned as well: a second consumer may be what stops a fusion."""
     for site in DROP_OUTPUTS.find(case):
@@ -267,17 +287,22 @@ def consumers(case: Case, random: bool) -> Iterator[Change]:
 
 
 def calls(case: Case, random: bool) -> Iterator[Change]:
+    """Each call, and each that a piece of it cannot stand for."""
     ops = {op.name: op for op in case.graph.ops}
     for site in CUT_OPS.find(case):
         op = ops[str(site[0])]
         kind = "the view" if short_name(op.target) in VIEWS else "the call of"
         yield Change(f"{kind} {short_name(op.target)}", "its result as an input", (_edit(case, CUT_OPS, site),))
+    for name, words, op in _simpler_calls(case):
+        if not words.startswith(WITHOUT) and not out_of_place(op.target):
+            yield Change(f"the whole of {short_name(op.target)}", words, (_edit(case, SIMPLIFY_OPS, (name, words)),))
 
 
 ROWS: dict[str, Row] = {
     "layout": layouts,
     "dtype": dtypes,
     "constant": constants,
+    "operand": operands,
     "values": values,
     "setting": settings,
     "size": sizes,

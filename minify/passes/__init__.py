@@ -19,6 +19,7 @@ from minify.passes.shrink_dims import SHRINK_DIMS
 from minify.passes.simplify_constants import SIMPLIFY_CONSTANTS
 from minify.passes.simplify_dtypes import SIMPLIFY_DTYPES
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
+from minify.passes.simplify_ops import SIMPLIFY_OPS
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.simplify_values import SIMPLIFY_VALUES
 
@@ -27,6 +28,7 @@ PASSES: tuple[Pass, ...] = (
     BYPASS,
     CUT_OPS,
     INLINE_BODIES,
+    SIMPLIFY_OPS,
     DROP_INPUTS,
     MERGE_INPUTS,
     PRUNE_PRELUDE,

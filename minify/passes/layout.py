@@ -1,10 +1,10 @@
-"""The layout of a smaller tensor that keeps what is peculiar about a larger one's."""
+"""Layouts made of others: of a smaller tensor that keeps what is peculiar about a larger one's, and of a transpose."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from minify.case import TensorMeta, numel
+from minify.case import Derived, Input, Recorded, TensorMeta, Window, numel
 
 
 def resized(meta: TensorMeta, shape: tuple[int, ...]) -> TensorMeta:
@@ -36,3 +36,22 @@ def extent(meta: TensorMeta) -> int:
     if numel(meta.shape) == 0:
         return meta.offset
     return meta.offset + 1 + sum((size - 1) * step for size, step in zip(meta.shape, meta.stride, strict=True))
+
+
+def turned(item: Input) -> Input | None:
+    """`item` with its last two dims exchanged, its memory being what it was; None where it has no two, or no values yet."""
+    if len(item.meta.shape) < 2 or isinstance(item.value, Derived):
+        return None
+    order = [*range(len(item.meta.shape) - 2), -1, -2]
+
+    def exchanged(numbers: tuple[int, ...]) -> tuple[int, ...]:
+        return tuple(numbers[dim] for dim in order)
+
+    meta, value = item.meta, item.value
+    if isinstance(value, Recorded) and value.window is not None:
+        window = Window(exchanged(value.window.shape), exchanged(value.window.stride), value.window.offset)
+        value = dataclasses.replace(value, window=window)
+    meta = dataclasses.replace(meta, shape=exchanged(meta.shape), stride=exchanged(meta.stride))
+    dims = len(meta.shape)
+    dynamic = tuple(sorted(order.index(dim if dim < dims - 2 else dim - dims) for dim in item.dynamic_dims))
+    return dataclasses.replace(item, meta=meta, value=value, dynamic_dims=dynamic)

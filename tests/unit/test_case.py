@@ -128,6 +128,13 @@ def test_a_digest_is_the_same_in_every_process() -> None:
 
 SMALL_TO_LARGE = [
     ("an op less", chain("x", ("torch.relu",)), PLAIN),
+    (
+        "a simpler op, whatever it returns",
+        build(["x", "y"], [op("a", "torch.exp", R("x"))], ["a", "y"]),
+        chain("x", ("torch.softmax",)),
+    ),
+    ("no write", chain("x", (".add", 1)), chain("x", (".add_", 1))),
+    ("an operand less", chain("x", ("torch.foo", None)), chain("x", ("torch.foo", R("x")))),
     ("an output less", build(["x"], PLAIN.graph.ops, ["b"]), build(["x"], PLAIN.graph.ops, ["a", "b"])),
     ("an input less", build(["x"], PLAIN.graph.ops, ["b"]), build(["x", "y"], PLAIN.graph.ops, ["b"])),
     ("fewer elements", with_input(given("x", tensor((2, 8)))), with_input(given("x", tensor((4, 8))))),

@@ -57,6 +57,16 @@ FACTS = [
         "rounding_mode='floor' in div; the default passes",
     ),
     ("an odd number", build([given("x", tensor((1,)), RANDN)], [op("out", "operator.mul", R("x"), 0.37)], ["out"]), "0.37 in mul; 1.0"),
+    (
+        "an operand",
+        build([given("x", tensor((1,)), RANDN)], [op("out", "torch.conv2d", R("x"), R("x"), R("x"), (1,))], ["out"]),
+        "bias in conv2d; none passes",
+    ),
+    (
+        "a write",
+        build([given("x", tensor((1,)), RANDN)], [op("out", ".exp_", R("x"))], ["out"]),
+        "exp_ writes to its operand; exp passes",
+    ),
     ("zeros", on(given("x", tensor((1,)), Recipe("zeros"))), "x is all zeros; random content passes"),
     ("one number", on(given("x", tensor((1,)), Recipe("full", (float("inf"),)))), "x is filled with inf; random content"),
     ("a literal", on(given("x", tensor((1,)), Recipe("literal", (3.0,)))), "x holds these very values; random content"),
@@ -142,6 +152,12 @@ def test_calls_are_asked_for_and_not_told() -> None:
     calls = [str(fact) for fact in facts if fact.row == "call"]
     assert calls == ["the call of relu; its result as an input passes", "the view t; its result as an input passes"]
     assert not any(text in told(facts)[0] for text in calls)
+
+
+def test_that_no_piece_of_a_call_does_is_asked_for_and_not_told() -> None:
+    facts = facts_of(build(["x"], [op("y", "torch.nn.functional.silu", R("x"))], ["y"]))
+    assert "the whole of silu; torch.sigmoid(x) passes" in [str(fact) for fact in facts if fact.row == "call"]
+    assert not any("silu" in text for text in told(facts)[0])
 
 
 def test_a_fact_has_the_query_behind_it_on_record() -> None:

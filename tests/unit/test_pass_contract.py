@@ -104,6 +104,17 @@ EXAMPLES = {
         ],
         ["e"],
     ),
+    "complex calls": build(
+        ["x", "w", "m", given("n", tensor(), Recipe("randn"), dynamic=(1,))],
+        [
+            op("a", "torch.nn.functional.layer_norm", R("x"), (8,), R("w"), R("w"), 1e-5),
+            op("b", "torch.max", R("a"), 1, meta=several(tensor((4,)), tensor((4,), "int64"))),
+            op("c", "operator.getitem", R("b"), 0, meta=tensor((4,))),
+            op("d", "torch.nn.functional.linear", R("c"), R("n"), bias=R("m")),
+            op("e", "operator.iadd", R("d"), 1.0),
+        ],
+        ["d"],
+    ),
     "ATen calls, settings, gradients": build(
         [
             given("x", tensor(requires_grad=True, flags=("parameter",)), Recipe("randn")),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from minify.case import Case, Ref
+from minify.case import Case, Const, Ref
 from minify.errors import InvalidCandidate
 from minify.passes.bypass import BYPASS
 from minify.passes.contract import Site
@@ -32,6 +32,17 @@ SETITEM = build(
     ],
     ["b"],
 )
+FLAT = tensor((32,), storage=5)
+VIEWED = build(
+    ["x"],
+    [
+        op("a", "torch.exp", R("x"), meta=tensor(storage=5)),
+        op("v", ".view", R("a"), 32, meta=FLAT),
+        op("s", "operator.getitem", R("v"), 3, meta=tensor((), storage=5, offset=3)),
+        op("b", "torch.neg", R("s"), meta=tensor(())),
+    ],
+    ["b", "v"],
+)
 TWO_OUTPUTS = build(["x"], [op("a", "torch.relu", R("x")), op("b", "torch.neg", R("a"))], ["a", "b"])
 
 REWRITES: list[tuple[str, Case, tuple[Site, ...], str]] = [
@@ -44,6 +55,13 @@ REWRITES: list[tuple[str, Case, tuple[Site, ...], str]] = [
     ("an in-place op", IN_PLACE, (("a", "x"),), "x | b = torch.relu(x); c = torch.exp(b) | c"),
     ("an output that would be an input goes", TWO_OUTPUTS, (("a", "x"),), "x | b = torch.neg(x) | b"),
     ("a write that returns nothing", SETITEM, (("s", "a"),), "x | a = torch.relu(x); b = torch.exp(a) | b"),
+    (
+        "a view of another shape",
+        VIEWED,
+        (("v", "a"),),
+        "x | a = torch.exp(x); s = operator.getitem(a, 3); b = torch.neg(s) | b a",
+    ),
+    ("a view of a view", VIEWED, (("s", "v"), ("v", "a")), "x | a = torch.exp(x); b = torch.neg(a) | b a"),
     ("two outputs that become one", TWO_OUTPUTS, (("b", "a"),), "x | a = torch.relu(x) | a"),
 ]
 
@@ -59,6 +77,18 @@ def test_bypassing_gives(case: Case, sites: tuple[Site, ...], expected: str) -> 
 NO_OPS = [
     ("another shape", build(["x"], [op("a", "torch.sum", R("x"), 0, meta=tensor((8,)))], ["a"])),
     ("another dtype", build(["x"], [op("a", ".half", R("x"), meta=tensor(dtype="float16"))], ["a"])),
+    (
+        "a view as another dtype",
+        build(
+            [given("x", tensor(storage=3))],
+            [op("a", ".view", R("x"), Const("torch.int16"), meta=tensor((4, 16), "int16", storage=3))],
+            ["a"],
+        ),
+    ),
+    (
+        "a write that gives another shape",
+        build([given("x", tensor(storage=3))], [op("a", ".squeeze_", R("x"), meta=tensor((32,), storage=3))], ["a"]),
+    ),
     ("no operand", build([], [op("a", "torch.zeros", 3)], ["a"])),
     ("no result", build(["x"], [op("a", "torch.check", R("x"), meta=nothing())], [])),
 ]
@@ -71,6 +101,10 @@ def test_nothing_to_bypass_with(case: Case) -> None:
 
 def test_first_operands_come_before_second_ones() -> None:
     assert BYPASS.find(ADD) == (("a", "x"), ("b", "y"), ("c", "b"), ("b", "a"))
+
+
+def test_views_of_another_shape_come_last() -> None:
+    assert BYPASS.find(VIEWED) == (("a", "x"), ("b", "s"), ("v", "a"), ("s", "v"))
 
 
 def test_a_transposed_operand_will_do() -> None:

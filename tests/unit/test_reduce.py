@@ -77,6 +77,34 @@ def test_one_culprit_among_500_ops_takes_few_questions_without_a_screen(tmp_path
     assert run.oracle.queries <= 15
 
 
+def test_a_complex_op_comes_down_to_the_piece_that_is_wrong(tmp_path: Path) -> None:
+    attention = "torch.nn.functional.scaled_dot_product_attention"
+    case = build(
+        ["x", "k", "v", "mask"],
+        [
+            op("a", "torch.tanh", Ref("x")),
+            op("b", attention, Ref("a"), Ref("k"), Ref("v"), attn_mask=Ref("mask")),
+            op("c", "torch.neg", Ref("b")),
+        ],
+        ["c"],
+    )
+    wrong = {attention, "torch.softmax", "torch.exp"}
+    run = run_reduction(case, unscreened(lambda case: any(op.target in wrong for op in case.graph.ops)), tmp_path)
+    assert run.targets == ["torch.exp"]
+    assert run.reduction.one_minimal and cases.element_count(run.reduction.case) == 1
+
+
+def test_a_call_that_is_wrong_as_a_whole_stays_after_a_question_for_each_piece(tmp_path: Path) -> None:
+    run = run_reduction(line("torch.neg", "torch.softmax"), unscreened(needs_targets("torch.softmax")), tmp_path)
+    assert run.targets == ["torch.softmax"]
+    assert (run.session.counts["simpler ops"].accepted, run.session.counts["simpler ops"].queries) == (0, 6)
+
+
+def test_simple_ops_cost_no_question_more(tmp_path: Path) -> None:
+    run = run_reduction(line("torch.neg", "torch.relu"), unscreened(needs_targets("torch.relu")), tmp_path)
+    assert run.targets == ["torch.relu"] and "simpler ops" not in run.session.counts
+
+
 # --- the screen -------------------------------------------------------------------------------------------------------
 
 
