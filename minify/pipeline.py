@@ -101,7 +101,7 @@ def run(
 
     Raises MinifyError for everything that is not a report."""
     started = time.monotonic()
-    with folder.held(), _oracle(request, folder, stop) as oracle:
+    with folder.held(), open_oracle(request, folder, stop) as oracle:
         clear_attempt(folder)
         this = Run(request, folder, oracle, stop, progress)
         oracle.warm_up()
@@ -128,7 +128,7 @@ def run(
     return report
 
 
-def _oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
+def open_oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
     manner = Manner(request.kind, folder.store, request.rtol, request.atol, request.reference)
     oracle = LocalOracle(manner, folder.path, request.workers or default_workers(), stopped=stop)
     oracle.timeout, oracle.calibrates = request.timeout or SECONDS_PER_STEP, request.timeout is None
@@ -258,11 +258,11 @@ def _plain_values(this: Run, session: Session, reduction: Reduction) -> Written:
 
 def _stage(this: Run, final: Case, first: Baseline, reduction: Reduction) -> Localised:
     if reduction.stopped_by:
-        return Localised("", ())
+        return Localised()
     try:
         return first_stage(final, first.signature, this.oracle)
     except Stopped:
-        return Localised("", ())
+        return Localised()
 
 
 def _certified(this: Run, session: Session, reduction: Reduction) -> Certificate | None:
@@ -367,13 +367,14 @@ def _report(this: Run, session: Session, found: Found) -> Report:
         rate=this.oracle.rate,
         timeout=this.oracle.timeout,
         stage=found.located.stage,
-        rungs=tuple((rung.stage, rung.backend, rung.outcome) for rung in found.located.rungs),
+        stage_pair=found.located.pair(),
+        ladder=found.located.rows(),
         decisive=decisive,
         not_decisive=others,
         facts=tuple(fact.as_row() for fact in found.facts),
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
-        notes=(*session.observation.notes, *unjudged),
+        notes=(*session.observation.notes, *found.located.notes, *unjudged),
     )
 
 
