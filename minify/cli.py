@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
@@ -24,116 +25,24 @@ from minify.errors import (
     Unstable,
     UsageError,
 )
+from minify.options import KIND, KINDS, REDUCTION, SCRIPT, TOLERANCES, Seconds, options
 
 if TYPE_CHECKING:
     from minify.reduce import Session
     from minify.report import Report
-    from minify.runs import Request, RunFolder
-
-    _Number = click.ParamType[float]
-else:
-    _Number = click.ParamType  # not generic in every click we take
-
-REFERENCES = ("auto", "fp32", "fp64", "none")
-LEVELS = ("auto", "dynamo", "aten")
+    from minify.runs import Request, RunFolder, StopFlag
 
 
-class Seconds(_Number):
-    """A time such as `90`, `90s`, `5m` or `1h`, in seconds."""
+@dataclasses.dataclass(frozen=True)
+class Work:
+    """What a command does with a request. Of each report `tell` prints what goes to stderr, `answer` is the line on stdout. `ended`
+    is said of a run that was stopped before it came to anything, and `again` how to go on, with the run's folder as `{}`."""
 
-    name = "time"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        if isinstance(value, int | float):
-            return float(value)
-        factor = {"s": 1, "m": 60, "h": 3600}.get(value[-1:], 0)
-        try:
-            seconds = float(value[:-1]) * factor if factor else float(value)
-        except ValueError:
-            seconds = -1.0
-        if not 0 < seconds < 1e9:
-            self.fail(f"{value!r} is no time: give seconds above 0, or 90s, 5m, 1h", param, ctx)
-        return seconds
-
-
-class Bound(_Number):
-    """A tolerance: a finite number, 0 or more."""
-
-    name = "bound"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        try:
-            bound = float(value)
-        except ValueError:
-            bound = -1.0
-        if not 0 <= bound < float("inf"):
-            self.fail(f"{value!r} is no tolerance: give a finite number, 0 or more, such as 1e-3", param, ctx)
-        return bound
-
-
-_OPTIONS: tuple[Callable[[Any], Any], ...] = (
-    click.argument("script", type=click.Path(path_type=Path)),
-    click.argument("args", nargs=-1, type=click.UNPROCESSED),
-    click.option(
-        "--region", type=click.IntRange(min=0), help="Minify this compiled region instead of the first that fails."
-    ),
-    click.option("--all", "every", is_flag=True, help="Minify each failing region, one after another."),
-    click.option(
-        "--level",
-        type=click.Choice(LEVELS),
-        default="auto",
-        show_default=True,
-        help="Minify the graph Dynamo captures, or those AOTAutograd makes of it; auto: the latter where it must.",
-    ),
-    click.option("--device", help="Run the script with this default device, such as cuda."),
-    click.option(
-        "--backend", default="inductor", show_default=True, help="For scripts that only define model and inputs."
-    ),
-    click.option("--mode", help="torch.compile mode, for such scripts."),
-    click.option("--dynamic/--static", default=None, help="torch.compile dynamic, for such scripts."),
-    click.option("--train", is_flag=True, help="Run such scripts with gradients."),
-    click.option(
-        "--timeout", type=Seconds(), help="One compile or run may take this long before it counts as hanging."
-    ),
-    click.option("--budget", type=Seconds(), help="Stop after this time with the best repro so far, such as 5m."),
-    click.option("--workers", type=click.IntRange(1, 64), help="Worker processes. Default: one per core, at most 4."),
-    click.option(
-        "--runs", type=click.IntRange(1, 100), default=2, show_default=True, help="Fresh runs that verify the repro."
-    ),
-    click.option(
-        "--interesting",
-        default="",
-        metavar="MODULE:FUNCTION",
-        help="Keep to candidates for whose source text this function, or FILE.py:FUNCTION, is true.",
-    ),
-    click.option("--data", is_flag=True, help="Accept a repro that needs a file of recorded inputs."),
-    click.option("--out", type=click.Path(path_type=Path), help="Folder for the results; must be new or empty."),
-    click.option(
-        "--json", "as_json", is_flag=True, help="Print the report as JSON on stdout instead of the repro's path."
-    ),
-)
-_TOLERANCES: tuple[Callable[[Any], Any], ...] = (
-    click.option("--atol", type=Bound(), help="Absolute tolerance. Default by dtype."),
-    click.option(
-        "--rtol", type=Bound(), help="Relative tolerance. Default by dtype: 1e-2 for half types, 1e-5 for fp32."
-    ),
-    click.option(
-        "--reference",
-        type=click.Choice(REFERENCES),
-        default="auto",
-        show_default=True,
-        help="Precision of the reference.",
-    ),
-)
-
-
-def _with(options: tuple[Callable[[Any], Any], ...]) -> Callable[[Any], Any]:
-    def decorate(command: Any) -> Any:
-        for option in reversed(options):
-            command = option(command)
-        return command
-
-    return decorate
+    run: Callable[[Request, RunFolder, StopFlag, Screen], list[Report]]
+    tell: Callable[[Report], None]
+    answer: Callable[[Report], str]
+    ended: str
+    again: str
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -147,18 +56,38 @@ def main() -> None:
 
 
 @main.command(context_settings={"ignore_unknown_options": False})
-@_with(_OPTIONS)
-@_with(_TOLERANCES)
+@options(SCRIPT, REDUCTION, TOLERANCES)
 def accuracy(**given: Any) -> None:
     """Minify a wrong result: SCRIPT runs unedited, ARGS (after --) are its own."""
-    _minify("accuracy", given)
+    _on_script("accuracy", given, _REDUCE)
 
 
 @main.command()
-@_with(_OPTIONS)
+@options(SCRIPT, REDUCTION)
 def crash(**given: Any) -> None:
     """Minify an exception, a signal or a hang of the compiler or of what it compiled."""
-    _minify("crash", given)
+    _on_script("crash", given, _REDUCE)
+
+
+@main.command()
+@options(SCRIPT, KIND, TOLERANCES)
+def stage(**given: Any) -> None:
+    """Name the first stage of the compile chain at which SCRIPT, or a repro.py, goes wrong. Reduces nothing.
+
+    Exit codes: 0 a stage is named, 1 no divergence, 2 usage, 3 stopped, 4 unstable or not reproducible.
+    """
+    only = given.pop("kind")
+    kinds = (only,) if only else KINDS
+
+    def locate(request: Request, folder: RunFolder, stop: StopFlag, screen: Screen) -> list[Report]:
+        from minify.locate import locate
+
+        return [locate(request, kinds, folder, stop, screen)]
+
+    work = Work(
+        locate, _tell_stage, lambda report: report.stage or report.outcome, "before a stage was named", "run it again"
+    )
+    _on_script(kinds[0], given, work)
 
 
 @main.command()
@@ -177,7 +106,7 @@ def resume(folder: Path, budget: float | None, as_json: bool) -> None:
         request = dataclasses.replace(where.load_request(), budget=budget)
         return request, where
 
-    _carry_out(start, as_json)
+    _carry_out(start, _REDUCE, as_json)
 
 
 @main.command()
@@ -229,7 +158,7 @@ def certify(folder: Path, workers: int | None) -> None:
     sys.exit(0 if found.holds else EXIT_NO_FAILURE)
 
 
-def _minify(kind: str, given: dict[str, Any]) -> None:
+def _on_script(kind: str, given: dict[str, Any], work: Work) -> None:
     script, out, as_json = given.pop("script"), given.pop("out"), given.pop("as_json")
 
     def start() -> tuple[Request, RunFolder]:
@@ -238,48 +167,48 @@ def _minify(kind: str, given: dict[str, Any]) -> None:
 
         if not script.is_file():
             raise UsageError(f"no script at {script}", "give the path of a Python file")
-        given["interesting"] = checked_spec(given["interesting"])
+        if "interesting" in given:
+            given["interesting"] = checked_spec(given["interesting"])
         request = Request(kind=kind, script=str(script.resolve()), **given)
         folder = new_folder(str(script), out)
         folder.save_request(request)
         return request, folder
 
-    _carry_out(start, as_json)
+    _carry_out(start, work, as_json)
 
 
-def _carry_out(start: Callable[[], tuple[Request, RunFolder]], as_json: bool) -> None:
+def _carry_out(start: Callable[[], tuple[Request, RunFolder]], work: Work, as_json: bool) -> None:
     """Run and leave with the right exit code; every expected trouble is one line on stderr."""
     where = "the run"
     try:
         request, folder = start()
         where = str(folder.path)
-        reports = _run(request, folder, as_json)
+        reports = _run(request, folder, work, as_json)
     except MinifyError as error:
         _fail(str(error), error.exit_code)
     except Stopped as stop:
-        _fail(f"stopped ({stop}) before a failure was confirmed; `minify resume {where}` goes on", EXIT_STOPPED_EARLY)
+        _fail(f"stopped ({stop}) {work.ended}; {work.again.format(where)}", EXIT_STOPPED_EARLY)
     except KeyboardInterrupt:
-        _fail(f"interrupted; `minify resume {where}` goes on", EXIT_STOPPED_EARLY)
+        _fail(f"interrupted; {work.again.format(where)}", EXIT_STOPPED_EARLY)
     except OSError as error:
-        _fail(f"{error.strerror or error}: {error.filename or where}; then `minify resume {where}` goes on", EXIT_USAGE)
+        _fail(f"{error.strerror or error}: {error.filename or where}; then {work.again.format(where)}", EXIT_USAGE)
     except Exception as error:  # noqa: BLE001 - a bug of ours, which must not look like an answer
         _fail(_bug(error, where), EXIT_BUG)
     for report in reports:
-        _show(report, as_json)
+        work.tell(report)
+        click.echo(_json(report) if as_json else work.answer(report))
     sys.exit(max((report.exit_code for report in reports), default=EXIT_BUG))
 
 
-def _run(request: Request, folder: RunFolder, as_json: bool) -> list[Report]:
+def _run(request: Request, folder: RunFolder, work: Work, as_json: bool) -> list[Report]:
     from minify.runs import StopFlag
 
     stop = StopFlag(request.budget)
     with stop.listening(), Screen() as screen:
-        from minify import pipeline, regions
+        from minify import regions
 
         try:
-            if request.every:
-                return regions.run_all(request, folder, stop, screen)
-            return [pipeline.run(request, folder, stop, screen)]
+            return work.run(request, folder, stop, screen)
         except (NoFailure, Unstable) as error:
             report = regions.no_failure_report(request, folder, error)
             if as_json:
@@ -307,7 +236,15 @@ def _fail(message: str, code: int) -> None:
     sys.exit(code)
 
 
-def _show(report: Report, as_json: bool) -> None:
+def _reduce(request: Request, folder: RunFolder, stop: StopFlag, screen: Screen) -> list[Report]:
+    from minify import pipeline, regions
+
+    if request.every:
+        return regions.run_all(request, folder, stop, screen)
+    return [pipeline.run(request, folder, stop, screen)]
+
+
+def _tell_reduction(report: Report) -> None:
     sizes = f"{report.original['ops']} -> {report.reduced['ops']} ops" if report.reduced else ""
     verified = f"{report.verified.get('reproduced', 0)}/{report.verified.get('runs', 0)} fresh runs fail"
     minimal = f"1-minimal ({report.edits_tried} edits tried)" if report.one_minimal else "not 1-minimal"
@@ -325,7 +262,31 @@ def _show(report: Report, as_json: bool) -> None:
         click.echo(f"the nearest program that passes: {report.passing}", err=True)
     if report.message:
         click.echo(f"minify: {report.message}", err=True)
-    click.echo(_json(report) if as_json else str(report.repro))
+
+
+def _tell_stage(report: Report) -> None:
+    from minify.report.ladder import short_digest, table
+
+    for line in table(report.ladder):
+        click.echo(line, err=True)
+    if report.stage_pair:
+        with_it, without = (short_digest(report.stage_pair[answer]) for answer in ("fails", "passes"))
+        click.echo(f"with {report.stage} it fails ({with_it}), without it passes ({without})", err=True)
+    for note in report.notes:
+        click.echo(f"note: {note}", err=True)
+    said = f"{report.signature}, " if report.signature else ""
+    click.echo(f"{said}{report.queries} queries, {report.seconds:.0f} s; report: {report.folder}", err=True)
+    if report.message:
+        click.echo(f"minify: {report.message}", err=True)
+
+
+_REDUCE = Work(
+    _reduce,
+    _tell_reduction,
+    lambda report: str(report.repro),
+    "before a failure was confirmed",
+    "`minify resume {}` goes on",
+)
 
 
 class Screen:

@@ -10,6 +10,7 @@ import subprocess
 
 from minify.verdict import Signature
 
+MOST_FRAMES = 40
 _ERROR = re.compile(r"^.*?\berror:")
 _STRIPPED = (
     (re.compile(r"\x1b\[[0-9;]*m"), ""),
@@ -56,15 +57,27 @@ def root_cause(error: BaseException) -> BaseException:
 
 def compiler_frame(error: BaseException) -> str:
     """`file.py:function` of the innermost frame that lies in torch's compiler, "" if none does."""
-    found = ""
+    frames = compiler_frames(error)
+    return frames[-1].rsplit("/", 1)[-1] if frames else ""
+
+
+def compiler_frames(error: BaseException) -> tuple[str, ...]:
+    """The frames that lie in torch's compiler, innermost last, as `torch/_inductor/graph.py:run_node`."""
+    found = []
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
         path = code.co_filename.replace("\\", "/")
-        if any(mark in path for mark in _COMPILER_PATHS) and not _PLUMBING.fullmatch(code.co_name):
-            found = f"{path.rsplit('/', 1)[-1]}:{code.co_name}"
+        mark = next((mark for mark in _COMPILER_PATHS if mark in path), "")
+        if mark and not _PLUMBING.fullmatch(code.co_name):
+            found.append(f"{path[path.rindex(mark) :]}:{code.co_name}")
         trace = trace.tb_next
-    return found
+    return tuple(found)
+
+
+def root_frames(error: BaseException) -> tuple[str, ...]:
+    """The same of what started an exception, the innermost `MOST_FRAMES`."""
+    return (compiler_frames(root_cause(error)) or compiler_frames(error))[-MOST_FRAMES:]
 
 
 def crash_signature(error: BaseException) -> Signature:

@@ -57,6 +57,10 @@ class Unstable(MinifyError):
     exit_code = EXIT_UNSTABLE
 
 
+class FailsInDynamo(Unstable):
+    """The script fails while Dynamo captures it, and not without Dynamo: there is no graph to go on with."""
+
+
 class PassBug(MinifyError):
     """A pass raised something other than `InvalidCandidate`; the case that broke it has been saved."""
 

@@ -174,11 +174,11 @@ def _plain_values(this: Attempt, session: Session, reduction: Reduction) -> Writ
 
 def _stage(this: Attempt, final: Case, first: Baseline, reduction: Reduction) -> Localised:
     if reduction.stopped_by:
-        return Localised("", ())
+        return Localised()
     try:
         return first_stage(final, first.signature, this.oracle)
     except Stopped:
-        return Localised("", ())
+        return Localised()
 
 
 def _certified(this: Attempt, session: Session, reduction: Reduction) -> Certificate | None:
@@ -286,13 +286,14 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         rate=this.oracle.rate,
         timeout=this.oracle.timeout,
         stage=found.located.stage,
-        rungs=tuple((rung.stage, rung.backend, rung.outcome) for rung in found.located.rungs),
+        stage_pair=found.located.pair(),
+        ladder=found.located.rows(),
         decisive=decisive,
         not_decisive=others,
         facts=tuple(fact.as_row() for fact in found.facts),
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
-        notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *unjudged),
+        notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *found.located.notes, *unjudged),
     )
 
 

@@ -31,6 +31,15 @@ class Run:
     flows: tuple[torch.Tensor, ...] = ()
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class Findings:
+    """How one run departs from another: what is `wrong`, what is `drift`, and the worst float `within` its tolerance."""
+
+    wrong: tuple[Divergence, ...]
+    drift: tuple[Divergence, ...]
+    within: Divergence | None
+
+
 def out_of_memory(error: BaseException) -> bool:
     """Whether an error tells of the machine and not of the case: memory that may well be there the next time."""
     said = str(error)
@@ -153,8 +162,8 @@ def compare_runs(
     tolerance: Tolerance,
     trials: Sequence[Run | None] = (),
     rounded: Sequence[Run | None] = (),
-) -> tuple[tuple[Divergence, ...], tuple[Divergence, ...]]:
-    """(wrong, drift) over outputs, gradients, inputs after the run, and which results share memory. `trials` are runs of
+) -> Findings:
+    """What there is to say over outputs, gradients, inputs after the run, and which results share memory. `trials` are runs of
     eager on shaken inputs, `rounded` some that round otherwise in between, which only integers have to outdo."""
     rows: list[compare.Compared] = []
     shaken_runs = [trial for trial in trials if trial is not None]
@@ -174,7 +183,10 @@ def compare_runs(
         for position, item in enumerate(case.inputs):
             check(f"input:{item.name}", lambda run, at=position: run.inputs[at])  # type: ignore[misc]
         rows += _aliasing(case, compiled, eager)
-    return tuple(row.wrong for row in rows if row.wrong), tuple(row.drift for row in rows if row.drift)
+    within = max((row.within for row in rows if row.within), key=lambda row: row.excess, default=None)
+    return Findings(
+        tuple(row.wrong for row in rows if row.wrong), tuple(row.drift for row in rows if row.drift), within
+    )
 
 
 def _is_exact(value: Any) -> bool:

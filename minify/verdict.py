@@ -87,8 +87,9 @@ class Observation:
 
     `phase` is how far it got: `load`, `eager`, `reference`, `compile`, `run`, `done`. `invalid` says why the case is no
     case (eager itself fails). `crash` is set when the compiler or the compiled program raised, died or hung.
-    `drift` lists results out of tolerance that eager's own error explains. `trace` describes every op's value, `drew` names the
-    ops that drew random numbers."""
+    `drift` lists results out of tolerance that eager's own error explains, `within` is the worst of those that keep it (`bad` 0).
+    `trace` describes every op's value, `drew` names the ops that drew random numbers. `frames` are torch's own of an exception,
+    innermost last, as `torch/_inductor/graph.py:run_node`."""
 
     phase: str
     invalid: str = ""
@@ -103,6 +104,8 @@ class Observation:
     timed_out: bool = False
     worker_lost: str = ""
     drew: tuple[str, ...] = ()
+    within: Divergence | None = None
+    frames: tuple[str, ...] = ()
 
     @property
     def retire_worker(self) -> bool:

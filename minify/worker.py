@@ -24,13 +24,13 @@ import torch
 
 from minify import torch_internals
 from minify.case import Case, Ref
-from minify.crashes import crash_signature, first_line, trace_text
+from minify.crashes import crash_signature, first_line, root_frames, trace_text
 from minify.fork_server import connected
 from minify.reference import forward_run, lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
 from minify.tolerance import Tolerance
 from minify.trial import Run, compare_runs, out_of_memory, rounds_in_half, run_program, shaken, undisturbed
-from minify.verdict import Observation, Question, Signature, WorkerError
+from minify.verdict import Observation, Question, WorkerError
 
 
 def main() -> None:
@@ -123,7 +123,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         enter("compile")
         compiled, crash = _compiled(live, eager)
         if crash is not None:
-            return dataclasses.replace(facts, crash=crash[0], crash_text=crash[1])
+            return dataclasses.replace(facts, **crash)
         if question.check != "accuracy" or compiled is None:
             return facts
         return _compared(question, case, live, Beside(compiled, eager, truth), facts, enter)
@@ -144,15 +144,15 @@ def _compared(
     """`facts`, and where the run departs from eager and the reference by more than rounding explains."""
     enter("compare")
     tolerance = Tolerance(question.rtol, question.atol)
-    wrong, drift = compare_runs(case, runs.run, runs.eager, runs.truth, tolerance)
-    if wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
+    found = compare_runs(case, runs.run, runs.eager, runs.truth, tolerance)
+    if found.wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
         enter("reference")
         half = rounds_in_half(case, facts.trace)
         trials = [shaken(live, seed, runs.eager.flows, half=half) for seed in range(question.noise)]
-        rounded = rounded_runs(case, live.make_inputs, wrong, question.noise, live.scope)
+        rounded = rounded_runs(case, live.make_inputs, found.wrong, question.noise, live.scope)
         enter("compare")
-        wrong, drift = compare_runs(case, runs.run, runs.eager, runs.truth, tolerance, trials, rounded)
-    return dataclasses.replace(facts, divergences=wrong, drift=drift)
+        found = compare_runs(case, runs.run, runs.eager, runs.truth, tolerance, trials, rounded)
+    return dataclasses.replace(facts, divergences=found.wrong, drift=found.drift, within=found.within)
 
 
 def _patched(question: Question, enter: Callable[[str], None]) -> Observation:
@@ -199,10 +199,11 @@ def _attempt(action: Callable[[], Any], what: str) -> Any:
         raise _Invalid(f"{what}: {type(error).__name__}: {first_line(str(error))}") from error
 
 
-def _compiled(live: Replay, eager: Run) -> tuple[Run | None, tuple[Signature, str] | None]:
-    """Compile and run. The second part is set when the compiler or what it made raised."""
+def _compiled(live: Replay, eager: Run) -> tuple[Run | None, dict[str, Any] | None]:
+    """Compile and run. The second part says what there is to observe where the compiler or what it made raised."""
     settings = live.case.settings
     torch.compiler.reset()
+    torch_internals.forget_decompositions()
     options: dict[str, Any] = {key: live.python(value) for key, value in settings.options}
     try:
         compiled = torch.compile(
@@ -218,7 +219,11 @@ def _compiled(live: Replay, eager: Run) -> tuple[Run | None, tuple[Signature, st
     except (MemoryError, torch.OutOfMemoryError):
         raise  # not all that `out_of_memory` knows: a size no CPU can allocate, and eager could, is more likely miscompiled
     except Exception as error:
-        return None, (crash_signature(error), trace_text(error))
+        return None, {
+            "crash": crash_signature(error),
+            "crash_text": trace_text(error),
+            "frames": root_frames(error),
+        }
     finally:
         torch.compiler.reset()
 

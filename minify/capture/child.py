@@ -20,7 +20,8 @@ from typing import Any
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What the child is to do. `compile` says how to compile `model` where the script compiles nothing itself."""
+    """What the child is to do. `backend` and what follows say how to compile `model` where the script compiles nothing itself.
+    `keep` wants the case of one region (`only`, or the first) even if nothing is wrong with it."""
 
     script: str
     args: tuple[str, ...]
@@ -38,6 +39,7 @@ class Plan:
     mode: str | None = None
     dynamic: bool | None = None
     train: bool = False
+    keep: bool = False
 
 
 def main() -> None:
@@ -62,8 +64,9 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
 
     tolerance = Tolerance(plan.rtol, plan.atol)
     watch = Watch(
-        plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call, plan.level
-    )
+        plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call, plan.level,
+        (plan.only or 0) if plan.keep else None,
+    )  # fmt: skip
     watcher = Watcher(watch, module.__dict__)
 
     def wrap(compiler: Callable[..., Any], how: dict[str, Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from minify.capture.child import Plan
-from minify.errors import NoFailure, Unstable, UsageError
+from minify.errors import FailsInDynamo, NoFailure, Unstable, UsageError
 from minify.oracle.nest import Nest
 
 Event = dict[str, Any]
@@ -55,7 +55,7 @@ def _refuse_before_graph(plan: Plan, events: Sequence[Event], timeout: float) ->
     told = f"{Path(plan.script).name}: {what['type']}: {short(what['text'])} ({what['where']})"
     if _fails_without_dynamo(plan, timeout):
         raise NoFailure(f"already fails in eager: {told}", "this is not a compiler bug")
-    raise Unstable(f"fails inside Dynamo, before there is a graph: {told}", "such failures cannot be reduced yet")
+    raise FailsInDynamo(f"fails inside Dynamo, before there is a graph: {told}", "such failures cannot be reduced yet")
 
 
 def _fails_without_dynamo(plan: Plan, timeout: float) -> bool:

@@ -26,8 +26,8 @@ from minify.verdict import Divergence, Signature, accuracy_signature
 
 @dataclasses.dataclass(frozen=True)
 class Suspect:
-    """A region that failed under watch, or that only a worker can judge (`certain` False). `case` is its saved file,
-    `signature` how the script failed.
+    """A region that failed under watch, or that only a worker can judge (`certain` False), as one that was kept although it did
+    not fail. `case` is its saved file, `signature` how the script failed.
 
     `part` is the ATen graph of the region that the case holds: `forward`, `inference` or `backward`; "" for the region. `sure` is
     how one of its outputs was wrong, by more than inputs that are a little off explain."""
@@ -45,10 +45,12 @@ class Suspect:
 
 @dataclasses.dataclass(frozen=True)
 class Watched:
-    """What a run of the script showed: suspects in the order they appeared, and the whole journal."""
+    """What a run of the script showed: suspects in the order they appeared, and the whole journal. `troubled` says that
+    something raised, died or hung in it, be it what the watch was for or not."""
 
     suspects: tuple[Suspect, ...]
     events: tuple[Event, ...]
+    troubled: bool = False
 
 
 def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]) -> Watched:
@@ -68,7 +70,7 @@ def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: C
         tell(f"the script {what} outside its compiled regions; the backward of one may be why")
     if not suspects:
         explain(plan, events, ending, timeout)
-    return Watched(suspects, events)
+    return Watched(suspects, events, _troubled(events, ending))
 
 
 def _one_run(
@@ -209,6 +211,8 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
         elif event["event"] == "deferred":
             part = event.get("part", "")
             found.setdefault((region, part), Suspect(region, Path(event["case"]), certain=False, part=part))
+        elif event["event"] == "checked" and event.get("case"):
+            found.setdefault((region, ""), Suspect(region, Path(event["case"]), certain=False))
         elif event["event"] == "crashed" and region in saved:
             found[region, ""] = Suspect(region, Path(saved[region]), True, Signature(**event["signature"]))
     if plan.kind == "crash" and ending and ending not in ("stopped", "enough") and events:
@@ -225,7 +229,15 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
     if plan.kind == "crash" and not found and any(event["event"] == "raised" for event in events):
         # Raised outside every region: in a backward pass, or a GPU's error that came to light later. A worker can tell.
         found = {(region, ""): Suspect(region, Path(case), certain=False) for region, case in saved.items()}
+    if plan.keep and not found and saved and not _troubled(events, ending):
+        region = min(saved)
+        found = {(region, ""): Suspect(region, Path(saved[region]), certain=False)}
     return tuple(sorted(found.values(), key=lambda suspect: (not suspect.certain, suspect.region)))
+
+
+def _troubled(events: Sequence[Event], ending: str) -> bool:
+    raised = any(event["event"] in ("raised", "crashed") or event.get("raised") for event in events)
+    return raised or ending not in ("", "enough")
 
 
 def _ended_outside(plan: Plan, events: Sequence[Event], ending: str) -> bool:

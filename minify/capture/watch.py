@@ -48,7 +48,8 @@ class Region:
 class Watch:
     """What to look for. `kind` is `accuracy` or `crash`; `only` a region number, None for all; `every` goes on after the
     first find; `record_call` saves the inputs of that call of a crashing region. `level`: `aten` watches the graphs AOTAutograd
-    makes of a region, `dynamo` the region itself, `auto` the former where the latter cannot be done."""
+    makes of a region, `dynamo` the region itself, `auto` the former where the latter cannot be done. `keep` is the number of a
+    region whose case is wanted even if its result is right."""
 
     kind: str
     folder: Path
@@ -58,6 +59,7 @@ class Watch:
     every: bool = False
     record_call: int = 0
     level: str = "dynamo"
+    keep: int | None = None
 
 
 class Watcher:
@@ -125,7 +127,7 @@ class Watcher:
                 self.event("crashed", region=region.number, call=region.calls, signature=facts)
                 self.found += 1
             else:
-                self.event("left", region=region.number)
+                self.event("left", region=region.number, raised=type(error).__name__)
             raise
         self.event("left", region=region.number)
         return result
@@ -232,25 +234,28 @@ class Watcher:
             return
         eager = trial.Run(pair.low, pair.steps.eager, {})
         truth = reference.reference_run(pair)
-        wrong, drift = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance)
+        found = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance)
+        wrong, drift = found.wrong, found.drift
         sure = [row for row in wrong if row.where.startswith("output:")]
         if sure:
             trials, rounded = _moved_runs(case, taken, sure)
-            left, _ = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials, rounded)
-            sure = [row for row in left if row.where.startswith("output:")]
+            left = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials, rounded)
+            sure = [row for row in left.wrong if row.where.startswith("output:")]
         if not wrong and taken.settings.backward:
-            wrong, more = _compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
-            drift += more
+            found = _compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
+            wrong, drift = found.wrong, drift + found.drift
         for row in drift:
             self.event("drift", region=region.number, call=region.calls, **dataclasses.asdict(row))
         if wrong:
             self.found += 1
-            path = self._write(region, taken)
+            path = str(self._write(region, taken))
             rows = [dataclasses.asdict(row) for row in wrong]
             certain = [dataclasses.asdict(row) for row in sure]
-            self.event("diverged", region=region.number, call=region.calls, case=str(path), rows=rows, sure=certain)
+            self.event("diverged", region=region.number, call=region.calls, case=path, rows=rows, sure=certain)
         else:
-            self.event("checked", region=region.number, call=region.calls)
+            wanted = region.number == self.watch.keep and region.calls == 1
+            path = str(self._write(region, taken)) if wanted else ""
+            self.event("checked", region=region.number, call=region.calls, case=path)
             if drift and trial.rounds_in_half(case, pair.steps.trace):
                 self._defer(region, taken, "drifts in half precision")
 
@@ -375,7 +380,7 @@ def _compare_gradients(
     args: Sequence[Any],
     pair: reference.Pair,
     tolerance: Tolerance,
-) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+) -> trial.Findings:
     """Run the compiled region once more on copies of its inputs, with a backward of our own."""
     values = taken.values()
     result = compiled(*_placed(taken, values, args))

@@ -19,7 +19,11 @@ REPORT_SCHEMA = 1
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a run found. `outcome` is `reduced`, `stopped early`, `unstable` or `no failure`; `repro` is the file, if any.
+    """What a run found. `outcome` is `reduced`, `stopped early`, `unstable` or `no failure`, and of a run that only looks for the
+    stage `localised` or `no divergence`; `repro` is the file, if any.
+
+    `ladder` has a row for each stage of the compile chain that was asked, the lowest first; `stage_pair` the two queries that
+    name the `stage`: the one with it, which `fails`, and the one without it, which `passes`.
 
     `queries` are questions a compile was paid for or a worker asked; `search_queries` those spent on finding the ops.
     `calls` are the targets of the ops left. `facts` are the questions behind `decisive` and `not_decisive`, `passing` the
@@ -34,7 +38,8 @@ class Report:
     repro: Path | None = None
     signature: Signature | None = None
     stage: str = ""
-    rungs: tuple[tuple[str, str, str], ...] = ()
+    stage_pair: dict[str, str] = dataclasses.field(default_factory=dict)
+    ladder: tuple[dict[str, Any], ...] = ()
     original: dict[str, int] = dataclasses.field(default_factory=dict)
     reduced: dict[str, int] = dataclasses.field(default_factory=dict)
     calls: tuple[str, ...] = ()

@@ -4,7 +4,7 @@ One file per topic, all of it reached as `torch_internals.<name>`. Seen to work 
 it falls back to where a release lacks it. Lowest layer but for `environment`.
 """
 
-from minify.torch_internals.aot import inductor_decompositions, tracing_like
+from minify.torch_internals.aot import forget_decompositions, inductor_decompositions, tracing_like
 from minify.torch_internals.configs import (
     CONFIG_MODULES,
     config_changes,
@@ -16,6 +16,7 @@ from minify.torch_internals.configs import (
     inductor_patches,
     no_caches,
 )
+from minify.torch_internals.disabling import DISABLE, disabled
 from minify.torch_internals.dynamo import (
     GraphCompiler,
     backend,
@@ -32,13 +33,16 @@ from minify.torch_internals.tensors import is_zerotensor, map_leaves, neg_view, 
 
 __all__ = [
     "CONFIG_MODULES",
+    "DISABLE",
     "GraphCompiler",
     "backend",
     "config_changes",
     "config_patch",
     "configs_kept",
+    "disabled",
     "dynamic_numbers",
     "fallback_random",
+    "forget_decompositions",
     "function_name",
     "functional_guard",
     "functorch_levels_kept",

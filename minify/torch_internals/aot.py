@@ -13,6 +13,15 @@ def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
     return importlib.import_module("torch._inductor.decomposition").select_decomp_table()  # type: ignore[no-any-return]
 
 
+def forget_decompositions() -> None:
+    """Inductor makes the table that it hands to AOTAutograd once a process; an op that the next program defines anew under the
+    same name would not be in it, and what the program registered for the op would go unused."""
+    made = getattr(importlib.import_module("torch._inductor.decomposition"), "fast_random_decomps", None)
+    clear = getattr(made, "cache_clear", None)
+    if clear is not None:
+        clear()
+
+
 def tracing_like(examples: Sequence[Any]) -> contextlib.AbstractContextManager[Any]:
     """Where AOTAutograd takes fake `examples` as they are, symbolic sizes included."""
     from torch._guards import TracingContext, tracing

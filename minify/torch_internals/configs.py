@@ -111,7 +111,8 @@ def inductor_option_names() -> frozenset[str]:
 
 
 def inductor_patches(mode: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """The config changes that `mode` and `options` of torch.compile amount to."""
+    """The config changes that `mode` and `options` of torch.compile amount to. Raises RuntimeError for a mode that this torch
+    does not have."""
     return {**(torch._inductor.list_mode_options(mode) if mode and mode != "default" else {}), **options}
 
 

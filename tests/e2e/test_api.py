@@ -44,7 +44,7 @@ def test_a_wrong_backend_is_reduced_to_the_one_op_it_gets_wrong(tmp_path: Path) 
     report = minify(block, INPUTS, backend=wrong_relu, workers=1, out=tmp_path / "out", tell=told.append)
     assert (report.exit_code, report.outcome) == (EXIT_REDUCED, "reduced"), report.message
     assert report.one_minimal and report.original["ops"] > 5 and report.reduced["ops"] == 1
-    assert report.stage == "backend wrong_relu"
+    assert report.stage == "the backend `wrong_relu`"
     assert any("reducing" in text for text in told)
     assert report.repro is not None and "def wrong_relu" in report.repro.read_text()
     checked = subprocess.run(

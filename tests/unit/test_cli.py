@@ -194,3 +194,90 @@ def test_arguments_after_two_dashes_are_the_scripts_own(
     minify("accuracy", script, "--out", tmp_path / "out", "--", "-x", "--out", "ü")
     saved = json.loads((tmp_path / "out" / "request.json").read_text())
     assert saved["args"] == ["-x", "--out", "ü"]
+
+
+# --- the stage alone ------------------------------------------------------------------------------------------------------
+
+
+def rung(stage: str, outcome: str, **facts: Any) -> dict[str, Any]:
+    numbers = {"max_abs": 0.5, "max_rel": 0.25, "excess": 1e4, "eager_abs": 1e-7}
+    return {"stage": stage, "outcome": outcome, "numbers": numbers, "seconds": 1.25, "cached": False,
+            "digest": f"{stage.lower():x<12}f00d", **facts}  # fmt: skip
+
+
+def localised(folder: Path, stage: str = "Inductor", code: int = 0, **facts: Any) -> Report:
+    rows = (rung("eager", "passes", numbers=None), rung("Inductor", "fails", cached=True))
+    pair = {"fails": rows[1]["digest"], "passes": rows[0]["digest"]} if stage else {}
+    given = {"stage": stage, "stage_pair": pair, "ladder": rows, "signature": Signature("accuracy", "value", "value")}
+    return Report("localised" if stage else "no divergence", code, "accuracy", folder, **given | facts)
+
+
+def test_stage_prints_the_stage_on_stdout_and_the_ladder_on_stderr(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, localised(tmp_path, notes=("it passes again at Inductor",)))
+    result = minify("stage", script)
+    assert (result.exit_code, result.stdout) == (0, "Inductor\n")
+    assert lines(result)[:5] == [
+        "stage     answer  max abs  max rel  excess  eager's own  seconds         query",
+        "eager     passes        -        -       -            -      1.2  eagerxxxxxxx",
+        "Inductor  fails       0.5     0.25   1e+04        1e-07   cached  inductorxxxx",
+        "with Inductor it fails (inductorxxxx), without it passes (eagerxxxxxxx)",
+        "note: it passes again at Inductor",
+    ]
+
+
+def test_stage_of_a_healthy_program_says_so_on_stdout(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, localised(tmp_path, "", 1, message="region 0 gives the right result"))
+    result = minify("stage", script)
+    assert (result.exit_code, result.stdout) == (1, "no divergence\n")
+    assert lines(result)[-1] == "minify: region 0 gives the right result"
+    assert "without it passes" not in result.stderr
+
+
+def test_stage_prints_its_report_with_json(script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ending_with(monkeypatch, localised(tmp_path))
+    row = json.loads(minify("stage", script, "--json").stdout)
+    assert row["stage"] == "Inductor" and set(row["stage_pair"]) == {"fails", "passes"}
+    assert [one["stage"] for one in row["ladder"]] == ["eager", "Inductor"]
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [
+        (NoFailure("compiles nothing"), 1, "minify: compiles nothing"),
+        (Unstable("now and then"), 4, "minify: now and then"),
+        (Stopped("budget"), 3, "minify: stopped (budget) before a stage was named; run it again"),
+        (KeyboardInterrupt(), 3, "minify: interrupted; run it again"),
+    ],
+)
+def test_every_other_ending_of_stage_is_one_line_and_its_own_exit_code(
+    error: BaseException, code: int, told: str, script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, error)
+    result = minify("stage", script)
+    assert (result.exit_code, result.stdout, lines(result)) == (code, "", [told])
+
+
+def test_stage_refuses_what_it_cannot_use(script: Path) -> None:
+    assert minify("stage", "missing.py").exit_code == 2
+    assert minify("stage", script, "--kind", "slow").exit_code == 2
+    assert minify("stage", script, "--interesting", "a:b").exit_code == 2, "nothing is reduced"
+    assert not Path("minify-out").exists()
+
+
+@pytest.mark.parametrize(("given", "kinds"), [((), ("accuracy", "crash")), (("--kind", "crash"), ("crash",))])
+def test_stage_looks_for_wrong_results_and_then_for_crashes_unless_told(
+    given: tuple[str, ...], kinds: tuple[str, ...], script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[str, tuple[str, ...]]] = []
+
+    def look(request: Any, kinds: tuple[str, ...], *_: object) -> Report:
+        asked.append((request.kind, kinds))
+        return localised(tmp_path)
+
+    monkeypatch.setattr("minify.locate.locate", look)
+    assert minify("stage", script, *given).exit_code == 0
+    assert asked == [(kinds[0], kinds)]

@@ -31,6 +31,13 @@ def drift(out: Any, eager: Any, reference: Any = None, **how: Any) -> list[Diver
     return [row.drift for row in found if row.drift]
 
 
+def within(out: Any, eager: Any, reference: Any = None, **how: Any) -> Divergence | None:
+    """The numbers of a result that keeps its tolerance."""
+    (row,) = compare_results(how.pop("where", "output:y"), out, eager, reference, Tolerance(), **how)
+    assert row.wrong is None and row.drift is None
+    return row.within
+
+
 def one_wrong(size: int, at: int, by: float) -> tuple[torch.Tensor, torch.Tensor]:
     right = torch.linspace(0.5, 1, size)
     wrong = right.clone()
@@ -111,6 +118,32 @@ def test_numbers_of_a_divergence_are_those_of_its_worst_element() -> None:
     assert row.max_abs == 1.0
     assert row.max_rel == pytest.approx(1 / 3)
     assert row.excess == pytest.approx(1 / 4e-5)
+
+
+def test_a_result_that_keeps_its_tolerance_has_its_numbers_too() -> None:
+    row = within(f(1.0, 2.0, 4.0 + 2e-5), f(1.0, 2.0, 4.0), f(1.0 + 4e-6, 2.0, 4.0, dtype=torch.float64))
+    assert row is not None and (row.index, row.bad, row.total, row.kind) == ((2,), 0, 3, "value")
+    assert (row.max_abs, row.max_rel) == (pytest.approx(2e-5, rel=0.1), pytest.approx(5e-6, rel=0.1))
+    assert row.eager_abs == pytest.approx(4e-6, rel=0.1)
+    assert row.excess == pytest.approx(2e-5 / 5e-5, rel=0.1)
+
+
+def test_of_a_result_that_is_eagers_own_the_numbers_are_eagers_error() -> None:
+    row = within(f(1.0, 0.0), f(1.0, 0.0), f(1.001, 0.0, dtype=torch.float64))
+    assert row is not None and row.max_abs == row.eager_abs == pytest.approx(1e-3)
+    assert row.max_rel == pytest.approx(1e-3 / 1.001), "an element that is to be zero has no relative error"
+    assert row.excess > 1, "out of tolerance as eager is, which is no drift of the compiler's"
+
+
+@pytest.mark.parametrize(
+    "value", [f(1, 2, dtype=torch.int64), f(True, dtype=torch.bool), torch.ones(0), f(NAN, INF), torch.ones(0, 3)]
+)
+def test_what_is_exact_or_has_no_finite_element_has_no_numbers(value: torch.Tensor) -> None:
+    assert within(value, value.clone()) is None
+
+
+def test_an_input_that_nobody_wrote_to_has_no_numbers() -> None:
+    assert within(f(1.0), f(1.0), f(1.1, dtype=torch.float64), where="input:x") is None
 
 
 def test_a_large_integer_is_printed_whole() -> None:

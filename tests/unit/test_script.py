@@ -83,7 +83,7 @@ SKIPPED: Event = {"event": "skipped", "region": 0, "why": "a Triton kernel of th
 
 
 def ending(
-    monkeypatch: pytest.MonkeyPatch, folder: Path, how: str, *events: Event, kind: str = "crash"
+    monkeypatch: pytest.MonkeyPatch, folder: Path, how: str, *events: Event, kind: str = "crash", **plans: Any
 ) -> MinifyError | tuple[Suspect, ...]:
     """What comes of a child that ended so and wrote this journal: its suspects, or the error that says why there are none."""
 
@@ -92,7 +92,7 @@ def ending(
         return how
 
     monkeypatch.setattr(script, "_run_child", run_child)
-    plan = Plan(script="s.py", args=(), folder=str(folder), kind=kind)
+    plan = Plan(script="s.py", args=(), folder=str(folder), kind=kind, **plans)
     try:
         return watch_script(plan, 60.0, lambda: "", lambda line: None).suspects
     except MinifyError as error:
@@ -209,3 +209,54 @@ def test_a_region_that_diverged_says_what_is_sure_of_its_outputs(
     diverged = {"event": "diverged", "region": 2, "call": 1, "case": "2.case", "rows": rows, "sure": sure}
     (suspect,) = ending(monkeypatch, tmp_path, "enough", {"event": "running", "region": 2}, diverged, kind="accuracy")
     assert suspect == Suspect(2, Path("2.case"), True, sure=told and Signature("accuracy", "value", told))
+
+
+# --- a region that is kept although nothing is wrong with it -----------------------------------------------------------
+
+
+CHECKED: Event = {"event": "checked", "region": 0, "call": 1, "case": "0.case"}
+
+
+def test_a_healthy_region_that_was_kept_is_for_a_worker_to_judge(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    found = ending(monkeypatch, tmp_path, "", CHECKED, kind="accuracy", keep=True)
+    assert found == (Suspect(0, Path("0.case"), certain=False),)
+    found = ending(monkeypatch, tmp_path, "", *left(1, backward=False), *left(0, backward=False), keep=True)
+    assert found == (Suspect(0, Path("0.case"), certain=False),)
+
+
+def test_what_fails_comes_before_what_was_only_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    wrong = {"event": "diverged", "region": 1, "call": 1, "case": "1.case", "rows": [], "sure": []}
+    found = ending(monkeypatch, tmp_path, "enough", CHECKED, wrong, kind="accuracy", keep=True)
+    assert isinstance(found, tuple) and [suspect.region for suspect in found] == [1, 0]
+
+
+@pytest.mark.parametrize("how", ["", "SIGSEGV", "hang"])
+def test_a_healthy_region_is_no_answer_where_another_fails_and_is_lost(
+    how: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    events = [*left(1, backward=False), SKIPPED, CRASHED if not how else RUNNING]
+    assert isinstance(ending(monkeypatch, tmp_path, how, *events, keep=True), Unstable)
+
+
+@pytest.mark.parametrize(
+    ("how", "last", "troubled"),
+    [
+        ("", {"event": "left", "region": 0}, False),
+        ("enough", {"event": "left", "region": 0}, False),
+        ("", {"event": "left", "region": 0, "raised": "ValueError"}, True),
+        ("", {"event": "raised", "type": "ValueError", "text": "no", "where": ""}, True),
+        ("SIGSEGV", {"event": "running", "region": 0}, True),
+    ],
+)
+def test_a_script_in_which_something_raised_or_that_was_ended_is_troubled(
+    how: str, last: Event, troubled: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def run_child(*_: object) -> str:
+        (tmp_path / "events.jsonl").write_text(text(CHECKED, last))
+        return how
+
+    monkeypatch.setattr(script, "_run_child", run_child)
+    plan = Plan(script="s.py", args=(), folder=str(tmp_path), kind="accuracy", keep=True)
+    assert watch_script(plan, 60.0, lambda: "", lambda line: None).troubled == troubled

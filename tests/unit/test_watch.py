@@ -46,7 +46,8 @@ def run(
 ) -> list[dict[str, Any]]:
     """The journal of one watched run. The backend counts as one that the script calls `fake`."""
     fake = Fake(change)
-    watcher = Watcher(Watch(how.pop("kind", "accuracy"), folder), {"fake": fake}, "fake = None")
+    watch = Watch(how.pop("kind", "accuracy"), folder, keep=how.pop("keep", None))
+    watcher = Watcher(watch, {"fake": fake}, "fake = None")
     torch.compiler.reset()
     with torch_internals.watched_compiles(watcher.wrap):
         compiled = torch.compile(fn, backend=fake, dynamic=how.pop("dynamic", None))
@@ -230,3 +231,20 @@ def test_only_an_output_that_no_rounding_explains_is_surely_wrong(
 ) -> None:
     (event,) = named(run(tmp_path, fn, x, change=change), "diverged")
     assert [row["where"] for row in event["sure"]] == sure
+
+
+@pytest.mark.parametrize(("keep", "saved"), [(None, ""), (0, "regions/0.case"), (1, "")])
+def test_the_case_of_a_healthy_region_is_kept_where_it_is_wanted(keep: int | None, saved: str, tmp_path: Path) -> None:
+    events = named(run(tmp_path, lambda x: x.sin() + 1, X, keep=keep, times=2), "checked")
+    assert [event["case"] for event in events] == [saved and str(tmp_path / saved), ""]
+    assert (tmp_path / "regions" / "0.case").exists() == bool(saved)
+
+
+def test_that_a_region_raises_is_noted_whatever_is_looked_for(tmp_path: Path) -> None:
+    def raising(call: Callable[..., Any]) -> Callable[..., Any]:
+        raise ValueError("no")
+
+    with pytest.raises(Exception, match="no"):
+        run(tmp_path, lambda x: x.sin() + 1, X, change=raising)
+    events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    assert [event["raised"] for event in named(events, "left")] == ["ValueError"]

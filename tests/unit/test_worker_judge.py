@@ -14,6 +14,7 @@ import torch._inductor.config
 
 from minify import torch_internals, worker
 from minify.case import Case, Const, Derived, ListArg, Op, Recipe, Ref, ScalarInput, Settings
+from minify.localize.raised import raised_in
 from minify.oracle.local import NOISE
 from minify.passes.cut_ops import keep
 from minify.replay import replay
@@ -663,3 +664,85 @@ def test_a_part_that_fails_otherwise_or_has_no_result_of_the_whole_tells_nothing
     assert patched(faulty(part, "raises at run time"), LONG, tmp_path).phase != "compare"
     assert patched(faulty(RELU, "adds to relu"), DROPS, tmp_path).phase == "compare"  # it has a `y` too
     assert patched(faulty(part, "adds to relu"), DROPS, tmp_path).phase != "compare"
+
+
+# --- parts of the compile chain -------------------------------------------------------------------------------------------
+
+REGISTERED = """
+import torch
+from torch._inductor.decomposition import register_decomposition
+
+
+@torch.library.custom_op("judge_test::halved", mutates_args=())
+def halved(x: torch.Tensor) -> torch.Tensor:
+    return x / 2
+
+
+@halved.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@register_decomposition(torch.ops.judge_test.halved.default)
+def decomposed(x):
+    return x * 0.6
+"""
+
+
+def halving(backend: str) -> Case:
+    case = build(
+        [given("x", tensor((4, 3)), RANDN)],
+        [op("y", "torch.ops.judge_test.halved.default", R("x"))],
+        ["y"],
+        Settings(backend=backend),
+    )
+    return dataclasses.replace(case, program=dataclasses.replace(case.program, prelude=REGISTERED))
+
+
+def test_a_decomposition_that_a_program_registers_is_used_each_time_that_the_program_is_run(tmp_path: Path) -> None:
+    for _ in range(2):
+        assert kinds(judged(halving("aot_eager_decomp_partition"), tmp_path)) == ["output:y value"]
+    assert kinds(judged(halving("aot_eager"), tmp_path)) == []
+
+
+def with_settings(case: Case, **settings: Any) -> Case:
+    return dataclasses.replace(case, settings=dataclasses.replace(case.settings, **settings))
+
+
+def test_a_program_whose_compiler_is_left_out_runs_as_python(tmp_path: Path) -> None:
+    wrong = faulty(RELU, "adds to relu")
+    assert kinds(judged(wrong, tmp_path)) == ["output:y value"]
+    assert kinds(judged(with_settings(wrong, disabled=(("dynamo", None),)), tmp_path)) == []
+    assert kinds(judged(wrong, tmp_path)) == ["output:y value"], "only for as long as it was asked for"
+
+
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"disabled": (("no such part", None),)}, "settings do not apply: KeyError: 'no such part'"),
+        ({"backend": "inductor", "mode": "no-such-mode"}, "settings do not apply: RuntimeError: Unrecognized mode="),
+        ({"config": (("torch._inductor.config", "no_such_key", 1),)}, "settings do not apply: AttributeError"),
+    ],
+)
+def test_a_stage_that_this_torch_does_not_have_is_no_crash_of_the_compiler(
+    settings: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    seen = judged(with_settings(RELU, **settings), tmp_path)
+    assert seen.invalid.startswith(told) and seen.crash is None
+
+
+def test_a_right_result_comes_with_how_far_off_it_is(tmp_path: Path) -> None:
+    seen = judged(with_settings(RELU, backend="eager"), tmp_path)
+    assert seen.within is not None and (seen.within.where, seen.within.bad, seen.within.total) == ("output:y", 0, 12)
+    assert 0 < seen.within.max_abs == seen.within.eager_abs < 1e-6
+    slightly = "lambda call: lambda *args: tuple(o + 4e-6 for o in call(*args))"
+    seen = judged(with_backend(RELU, PRELUDE.format(slightly)), tmp_path)
+    assert kinds(seen) == [] and seen.within is not None
+    assert seen.within.max_abs == pytest.approx(4e-6, rel=0.1) and 0.1 < seen.within.excess < 0.5
+
+
+def test_an_exception_comes_with_the_frames_of_the_compiler_it_was_raised_in(tmp_path: Path) -> None:
+    seen = judged(with_backend(RELU, RAISES), tmp_path)
+    assert seen.frames[-1].startswith("torch/_dynamo/")
+    assert all(frame.startswith("torch/") for frame in seen.frames)
+    assert raised_in(seen.frames) == "", "a backend of the user's own is no step of torch's"

@@ -1,0 +1,166 @@
+"""The first divergent stage of a script's failure and nothing else: capture a region, confirm it, climb the ladder.
+
+Reduces nothing. What is found is left in the run's folder as the beginning of a run that does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from minify import baseline
+from minify import case as cases
+from minify.attempt import SECONDS_PER_STEP, Attempt, attempt
+from minify.baseline import Baseline
+from minify.capture.script import Suspect, watch_script
+from minify.case import Case
+from minify.confirmation import graver
+from minify.errors import EXIT_NO_FAILURE, EXIT_REDUCED, EXIT_UNSTABLE, FailsInDynamo, NoFailure, Unstable
+from minify.localize import Localised, Rung, first_stage
+from minify.progress import Progress
+from minify.report import Report, measure, worst_rows
+from minify.runs import Request, RunFolder, StopFlag
+from minify.verdict import Outcome, Signature
+
+WORDS = {"accuracy": "wrong results", "crash": "crashes"}
+# What a healthy program is asked for.
+NONE = {"accuracy": Signature("accuracy", "value", "value"), "crash": Signature("crash", "exception")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """A region and what workers say of it: a confirmed failure, or why there is none."""
+
+    kind: str
+    suspect: Suspect
+    case: Case
+    said: Baseline | NoFailure | Unstable
+
+
+def locate(request: Request, kinds: Sequence[str], folder: RunFolder, stop: StopFlag, progress: Progress) -> Report:
+    """The report of a ladder: of the first region that fails in one of `kinds`, or of a healthy one.
+
+    Raises NoFailure and Unstable where there is no case to climb with, UsageError, Stopped and OSError."""
+    started = time.monotonic()
+    with folder.held():
+        try:
+            report = _located(request, kinds, folder, stop, progress)
+        except FailsInDynamo as error:
+            report = _before_graph(request, folder, error)
+    report = dataclasses.replace(report, seconds=round(time.monotonic() - started, 1))
+    report.write()
+    return report
+
+
+def _located(request: Request, kinds: Sequence[str], folder: RunFolder, stop: StopFlag, progress: Progress) -> Report:
+    """A script is watched for one kind of failure after another, but for the next only if something raised or died in it."""
+    reasons: list[NoFailure | Unstable] = []
+    healthy: list[Judged] = []
+    for kind in kinds:
+        asked = dataclasses.replace(request, kind=kind)
+        progress.step(f"running {Path(request.script).name} under watch for {WORDS[kind]}")
+        plan = dataclasses.replace(asked.plan(folder.path), keep=True)
+        try:
+            watched = watch_script(plan, request.timeout or SECONDS_PER_STEP, stop, progress.step)
+        except FailsInDynamo:
+            raise
+        except (NoFailure, Unstable) as reason:
+            reasons.append(reason)
+            continue
+        with attempt(asked, folder, stop, progress) as this:
+            for suspect in watched.suspects:
+                judged = _judged(this, suspect)
+                if isinstance(judged.said, Baseline):
+                    return _climbed(this, judged)
+                reasons.append(judged.said)
+                healthy += [judged] if isinstance(judged.said, NoFailure) else []
+            if healthy and not watched.troubled and not _unstable(reasons):
+                return _climbed(this, healthy[0])
+    if not healthy or _unstable(reasons):
+        raise graver(reasons)
+    asked = dataclasses.replace(request, kind=healthy[0].kind)
+    with attempt(asked, folder, stop, progress) as this:
+        return _climbed(this, healthy[0])
+
+
+def _unstable(reasons: Sequence[NoFailure | Unstable]) -> bool:
+    return any(isinstance(reason, Unstable) for reason in reasons)
+
+
+def _judged(this: Attempt, suspect: Suspect) -> Judged:
+    case = cases.load(suspect.case)
+    this.progress.step(f"{suspect}: does it fail alone, in a fresh process?")
+    said: Baseline | NoFailure | Unstable
+    try:
+        said = baseline.confirm(case, suspect, this.oracle)
+    except (NoFailure, Unstable) as reason:
+        said = reason
+    return Judged(this.request.kind, suspect, case, said)
+
+
+def _climbed(this: Attempt, judged: Judged) -> Report:
+    said, suspect, oracle = judged.said, judged.suspect, this.oracle
+    failing = said if isinstance(said, Baseline) else None
+    this.progress.step(f"{suspect}: {failing.signature if failing else 'no failure'}; which stages show one?")
+    located = first_stage(judged.case, failing.signature if failing else NONE[judged.kind], oracle)
+    outcome, code, message = _ended(said, located)
+    if failing:
+        cases.save(judged.case, this.folder.case_file)
+        known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
+        this.folder.save_request(known)
+    return Report(
+        outcome,
+        code,
+        judged.kind,
+        this.folder.path,
+        signature=failing.signature if failing else None,
+        stage=located.stage if failing else "",
+        stage_pair=located.pair() if failing else {},
+        ladder=located.rows(),
+        original=measure(judged.case),
+        queries=oracle.queries,
+        cache_hits=oracle.cache_hits,
+        rate=oracle.rate,
+        timeout=oracle.timeout,
+        divergences=worst_rows(failing.observation) if failing else (),
+        notes=located.notes,
+        message=message,
+        region=suspect.region,
+        part=suspect.part,
+    )
+
+
+def _ended(said: Baseline | NoFailure | Unstable, located: Localised) -> tuple[str, int, str]:
+    """The outcome, the exit code and one line why."""
+    if not isinstance(said, Baseline):
+        healthy = bool(located.rungs) and located.rungs[-1].passes
+        also = f"; yet {located.stage} alone diverges" if healthy and located.stage else ""
+        return "no divergence" if healthy else "no failure", EXIT_NO_FAILURE, f"{said.message}{also}"
+    if not located.stage:
+        why = located.notes[-1] if located.notes else "no rung of the ladder does"
+        return "unstable", EXIT_UNSTABLE, f"the region fails, but {why}"
+    if said.rate < 1:
+        return "unstable", EXIT_UNSTABLE, f"the region fails in {said.failed} of {said.runs} runs"
+    return "localised", EXIT_REDUCED, ""
+
+
+def _before_graph(request: Request, folder: RunFolder, error: FailsInDynamo) -> Report:
+    """A script that fails in Dynamo's own hands is its own two questions: run as it is, and with the compiler off."""
+    command = shlex.join(["python", request.script, *request.args])
+    rungs = (
+        Rung("eager", Outcome.PASSES.value),
+        Rung("Dynamo", Outcome.FAILS.value, raised="Dynamo", why=error.message),
+    )
+    return Report(
+        "localised",
+        EXIT_REDUCED,
+        "crash",
+        folder.path,
+        stage="Dynamo",
+        stage_pair={"fails": command, "passes": f"TORCHDYNAMO_DISABLE=1 {command}"},
+        ladder=tuple(rung.as_row() for rung in rungs),
+        message=str(error),
+    )

@@ -1,0 +1,213 @@
+"""`minify stage`: which region's ladder is climbed, what a script is watched for, and how each ending is told."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from minify import case as cases
+from minify import locate as locating
+from minify.attempt import Attempt
+from minify.baseline import Baseline
+from minify.capture.script import Suspect, Watched
+from minify.case import Case
+from minify.errors import FailsInDynamo, MinifyError, NoFailure, Unstable
+from minify.localize import ladder
+from minify.locate import locate
+from minify.report import Report
+from minify.runs import Request, RunFolder, StopFlag
+from minify.verdict import Divergence, Observation, Signature
+from tests.fake_oracle import FakeOracle
+from tests.reducing import RAISES, WRONG_VALUE, line
+
+HEALTHY, WRONG, CRASHING = line("torch.exp"), line("torch.relu"), line("torch.sort")
+RIGHT = Observation("compare", within=Divergence("output:n0", "value", max_abs=1e-7, excess=0.01))
+DIVERGED = Observation("compare", divergences=(Divergence("output:n0", "value", max_abs=0.5, excess=9.0),))
+
+
+class Answering(FakeOracle):
+    """An oracle with a baseline: `WRONG` diverges at Inductor, `CRASHING` raises in it, if asked for that."""
+
+    rate, timeout = 1.0, 60.0
+
+    def __init__(self, kind: str, rate: float) -> None:
+        super().__init__(lambda case: self.seen(kind, case))
+        self.rate = rate
+
+    @staticmethod
+    def seen(kind: str, case: Case) -> Observation:
+        inductor = case.settings.backend == "inductor" and case.settings.mode is None
+        failing = WRONG if kind == "accuracy" else CRASHING
+        if not inductor or case.graph != failing.graph:
+            return RIGHT
+        return DIVERGED if kind == "accuracy" else Observation("compile", crash=RAISES)
+
+
+class Script:
+    """What watching a script shows, by what it is watched for: cases of regions that are suspects, or an error."""
+
+    def __init__(self, folder: Path, shown: dict[str, list[Case] | MinifyError], troubled: bool = False) -> None:
+        self.folder = folder
+        self.shown = shown
+        self.troubled = troubled
+        self.watched: list[str] = []
+        self.opened: list[str] = []
+
+    def watch(self, plan: Any, *_: object) -> Watched:
+        assert plan.keep
+        self.watched.append(plan.kind)
+        shown = self.shown.get(plan.kind, [])
+        if isinstance(shown, MinifyError):
+            raise shown
+        suspects = []
+        for number, case in enumerate(shown):
+            path = self.folder / f"{plan.kind}-{number}.case"
+            cases.save(case, path)
+            suspects.append(Suspect(number, path, certain=False))
+        return Watched(tuple(suspects), (), self.troubled)
+
+
+@pytest.fixture
+def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Report]:
+    """`locate` over a script, its report as it was returned."""
+
+    def look(script: Script, kinds: Sequence[str] = ("accuracy", "crash"), rate: float = 1.0) -> Report:
+        def confirm(case: Case, suspect: Suspect, oracle: Answering) -> Baseline:
+            seen = oracle.predicate(case)
+            assert isinstance(seen, Observation)
+            signature = seen.crash or (WRONG_VALUE if seen.divergences else None)
+            if signature is None:
+                raise NoFailure(f"{suspect} gives the right result in 2 fresh processes")
+            return Baseline(case, seen, signature, 8, int(8 * rate))
+
+        @contextmanager
+        def opened(request: Request, folder: RunFolder, stop: StopFlag, progress: Any) -> Iterator[Attempt]:
+            script.opened.append(request.kind)
+            yield Attempt(request, folder, cast(Any, Answering(request.kind, rate)), stop, progress)
+
+        monkeypatch.setattr(locating, "watch_script", script.watch)
+        monkeypatch.setattr(locating, "attempt", opened)
+        monkeypatch.setattr(locating.baseline, "confirm", confirm)
+        (tmp_path / "out").mkdir(exist_ok=True)
+        folder = RunFolder(tmp_path / "out")
+        return locate(Request("accuracy", "/at/s.py", ("-v",)), kinds, folder, StopFlag(), Quiet())
+
+    return look
+
+
+class Quiet:
+    def step(self, text: str) -> None:
+        return None
+
+    def searching(self, session: object) -> None:
+        return None
+
+
+def test_the_stage_of_a_wrong_result_is_named_and_the_script_not_watched_for_crashes(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    script = Script(tmp_path, {"accuracy": [HEALTHY, WRONG]}, troubled=True)
+    report = looked(script)
+    assert (report.outcome, report.exit_code, report.stage, report.kind) == ("localised", 0, "Inductor", "accuracy")
+    assert (script.watched, report.region, report.signature) == (["accuracy"], 1, WRONG_VALUE)
+    questions = {stage.name: cases.digest(question) for stage, question in ladder(WRONG)}
+    assert report.stage_pair == {
+        "fails": questions["Inductor"],
+        "passes": questions["Inductor's extern calls"],
+    }
+    assert [row["stage"] for row in report.ladder] == list(questions)
+
+
+def test_what_was_found_can_be_reduced_by_resuming_in_its_folder(tmp_path: Path, looked: Callable[..., Report]) -> None:
+    report = looked(Script(tmp_path, {"accuracy": [HEALTHY], "crash": [HEALTHY, CRASHING]}, troubled=True))
+    folder = RunFolder(report.folder)
+    assert folder.captured() == CRASHING
+    assert (folder.load_request().kind, folder.load_request().region) == ("crash", 1)
+    assert json.loads((report.folder / "report.json").read_text())["stage"] == "Inductor"
+
+
+def test_a_script_in_which_something_raised_is_watched_for_crashes_next(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    script = Script(tmp_path, {"accuracy": NoFailure("nothing ran"), "crash": [CRASHING]})
+    report = looked(script)
+    assert (script.watched, report.kind, report.signature) == (["accuracy", "crash"], "crash", RAISES)
+    assert (report.exit_code, report.stage) == (0, "Inductor")
+
+
+@pytest.mark.parametrize(
+    ("troubled", "watched"), [(False, ["accuracy"]), (True, ["accuracy", "crash"])], ids=["quiet", "troubled"]
+)
+def test_a_healthy_program_answers_no_divergence_with_the_error_of_each_rung(
+    troubled: bool, watched: list[str], tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    script = Script(tmp_path, {"accuracy": [HEALTHY], "crash": [HEALTHY]}, troubled=troubled)
+    report = looked(script)
+    assert (report.outcome, report.exit_code, report.stage) == ("no divergence", 1, "")
+    assert report.message == "region 0 gives the right result in 2 fresh processes"
+    assert script.watched == watched and report.kind == "accuracy"
+    assert [row["outcome"] for row in report.ladder] == ["passes"] * 6
+    assert {row["numbers"]["max_abs"] for row in report.ladder} == {1e-7}
+    assert not RunFolder(report.folder).captured(), "there is nothing to reduce"
+
+
+@pytest.mark.parametrize(("kind", "failing"), [("accuracy", CRASHING), ("crash", WRONG)])
+def test_only_what_is_asked_for_is_looked_for(
+    kind: str, failing: Case, tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    script = Script(tmp_path, {kind: [failing]}, troubled=True)
+    report = looked(script, (kind,))
+    assert (script.watched, report.outcome, report.exit_code) == ([kind], "no divergence", 1)
+
+
+def test_a_failure_that_comes_and_goes_has_a_stage_and_is_unstable(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    report = looked(Script(tmp_path, {"accuracy": [WRONG]}), rate=0.5)
+    assert (report.outcome, report.exit_code, report.stage) == ("unstable", 4, "Inductor")
+    assert report.message == "the region fails in 4 of 8 runs"
+
+
+def test_a_healthy_region_does_not_hide_one_that_could_not_be_judged(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    script = Script(tmp_path, {"accuracy": [HEALTHY], "crash": Unstable("region 1 fails but is lost")}, troubled=True)
+    with pytest.raises(Unstable, match="is lost"):
+        looked(script)
+
+
+def test_a_script_without_any_region_has_no_ladder(tmp_path: Path, looked: Callable[..., Report]) -> None:
+    with pytest.raises(NoFailure, match="compiles nothing"):
+        looked(Script(tmp_path, {"accuracy": NoFailure("compiles nothing"), "crash": NoFailure("compiles nothing")}))
+
+
+def test_a_failure_before_there_is_a_graph_is_dynamos_by_two_runs_of_the_script(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    report = looked(Script(tmp_path, {"accuracy": FailsInDynamo("fails inside Dynamo: s.py: Unsupported")}))
+    assert (report.outcome, report.exit_code, report.stage) == ("localised", 0, "Dynamo")
+    assert report.stage_pair == {"fails": "python /at/s.py -v", "passes": "TORCHDYNAMO_DISABLE=1 python /at/s.py -v"}
+    assert [(row["stage"], row["outcome"]) for row in report.ladder] == [("eager", "passes"), ("Dynamo", "fails")]
+
+
+def test_a_rung_that_diverges_below_a_healthy_program_is_told_and_not_blamed(
+    tmp_path: Path, looked: Callable[..., Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def seen(kind: str, case: Case) -> Observation:
+        return DIVERGED if case.settings.backend == "aot_eager" else RIGHT
+
+    monkeypatch.setattr(Answering, "seen", staticmethod(seen))
+    report = looked(Script(tmp_path, {"accuracy": [HEALTHY]}))
+    assert (report.outcome, report.exit_code, report.stage) == ("no divergence", 1, "")
+    assert report.message.endswith("; yet AOTAutograd alone diverges")
+
+
+@pytest.mark.parametrize("kind", ["accuracy", "crash"])
+def test_no_failure_of_a_healthy_programs_ladder_is_of_another_kind_than_asked(kind: str) -> None:
+    assert locating.NONE[kind].kind == kind
+    assert isinstance(locating.NONE[kind], Signature)
