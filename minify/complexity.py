@@ -95,6 +95,8 @@ RULES: tuple[Rule, ...] = (
     rule("layer_norm(x, normalized_shape, weight?, bias?, eps)", MEAN, VAR),
     rule("native_layer_norm(x, normalized_shape, weight?, bias?, eps)[0]", MEAN, VAR),
     rule("rms_norm(x, normalized_shape, weight?, eps)", MEAN, "torch.linalg.vector_norm(x, dim=-1, keepdim=True)"),
+    rule("native_group_norm(x, weight?, bias?)[0]", MEAN, VAR),
+    rule("native_layer_norm_backward(grad, x)[0]", "torch.mean(grad, dim=-1, keepdim=True)", VAR),
     rule("group_norm(x, num_groups, weight?, bias?, eps)", MEAN, VAR),
     rule("instance_norm(x, running_mean? + running_var?, weight?, bias?)", MEAN, VAR),
     rule(
@@ -115,10 +117,17 @@ RULES: tuple[Rule, ...] = (
         "torch.matmul(query, key.mT)",
     ),
     rule(
+        "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention(query, key, value)[0]",
+        "torch.softmax(query, dim=-1)",
+        "torch.matmul(query, key.mT)",
+    ),
+    rule(
         "multi_head_attention_forward(query, key, value, embed_dim, num_heads, in_proj_weight, in_proj_bias?)[0]",
         "F.scaled_dot_product_attention(query, key, value)",
         "F.linear(query, in_proj_weight)",
     ),
+    rule("_softmax_backward_data(grad, output, dim)", "torch.mul(grad, output)", "torch.sum(grad, dim=dim, keepdim=True)"),
+    rule("_log_softmax_backward_data(grad, output, dim)", "torch.exp(output)", "torch.sum(grad, dim=dim, keepdim=True)"),
     # products
     rule("linear(x, weight, bias?)", "torch.matmul(x, weight.mT)"),
     rule("bilinear(x, other, weight, bias?)"),
@@ -146,6 +155,9 @@ RULES: tuple[Rule, ...] = (
     rule("leaky_relu prelu rrelu relu6(x)", "torch.relu(x)"),
     rule("hardswish hardsigmoid(x)", "F.relu6(x)"),
     rule("tanhshrink(x)", "torch.tanh(x)"),
+    rule("gelu_backward(grad, x)", "torch.erf(x)", "torch.tanh(x)"),
+    rule("silu_backward(grad, x)", "torch.sigmoid(x)"),
+    rule("sigmoid_backward tanh_backward(grad, output)", "torch.mul(grad, output)"),
     # losses and distances
     rule("cross_entropy(x, target, weight?)", "torch.log_softmax(x, dim=-1)", "F.nll_loss(x, target)"),
     rule("nll_loss(x, target, weight?)"),
@@ -220,12 +232,9 @@ def rank(target: str) -> int:
 
 def out_of_place(target: str) -> str:
     """The call that gives what `target` writes to its first operand; "" where `target` writes to none, or has no such twin."""
-    name, owner = short_name(target), target.rpartition(".")[0]
-    augmented = name.removeprefix("__").removesuffix("__")
-    if owner in ("operator", ""):
-        if augmented in AUGMENTED:
-            return f"operator.{AUGMENTED[augmented]}"
-        if owner or name.endswith("__"):
-            return ""
-    writes = name.endswith("_") and name not in WRITE_ONLY and _is_torch(target)
-    return target.replace(f".{name}", f".{name[:-1]}", 1) if writes else ""
+    owner, _, last = target.rpartition(".")
+    if owner in ("operator", "") and last.strip("_") in AUGMENTED:
+        return f"operator.{AUGMENTED[last.strip('_')]}"
+    name = short_name(target)
+    known = owner != "operator" and not name.endswith("__") and name not in WRITE_ONLY and _is_torch(target)
+    return target.replace(f".{name}", f".{name[:-1]}", 1) if name.endswith("_") and known else ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from minify.case import Arg, Case, Graph, Op, Ref, Subgraph, op_refs, size, tensor_inputs
+from minify.case import Arg, Case, Const, Graph, Op, Ref, Subgraph, op_refs, size, tensor_inputs
 from minify.complexity import RULES, WRITE_ONLY, Rule, complexity, out_of_place, rank, rules_of
 from minify.interpret import StorageNumbers, describe, run, run_op
 from minify.passes.aten_names import FUNCTIONAL_FUNCTIONS, METHODS, RENAMED, TORCH_FUNCTIONS
@@ -30,6 +30,7 @@ VALUES = {
     "t": torch.arange(4),
     "rows": torch.tensor([[0, 1], [2, 3]]),
     "image": torch.linspace(-1.0, 1.0, 288).reshape(2, 4, 6, 6),
+    "picture": torch.linspace(1.0, -1.0, 288).reshape(2, 4, 6, 6),
     "kernel": torch.ones(4, 4, 3, 3),
     "three": torch.ones(3),
     "twelve": torch.ones(12),
@@ -44,6 +45,8 @@ def call(target: str, *args: Arg, **kwargs: Arg) -> Op:
 CALLS = (
     call(F + "layer_norm", X, (4,), B, B, 1e-5),
     call("torch.native_layer_norm", X, (4,), B, B, 1e-5),
+    call("torch.native_group_norm", IMAGE, B, B, 2, 4, 36, 2, 1e-5),
+    call("torch.ops.aten.native_layer_norm_backward.default", X, Y, (4,), V, V, B, B, (True, False, False)),
     call("torch.rms_norm", X, (4,), B),
     call(F + "group_norm", IMAGE, 2, B, B),
     call(F + "instance_norm", IMAGE, B, B, B, B),
@@ -52,6 +55,13 @@ CALLS = (
     call(F + "softmax", X, dim=-1),
     call(".softmax", X, -1),
     call("torch.ops.aten._softmax.default", X, -1, False),
+    call("torch.softmax", input=X, dim=-1),
+    call("torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default", Ref("image"), Ref("picture"), Ref("image")),
+    call("torch.ops.aten._softmax_backward_data.default", X, Y, -1, Const("torch.float32")),
+    call("torch.ops.aten._log_softmax_backward_data.default", X, Y, -1, Const("torch.float32")),
+    call("torch.ops.aten.gelu_backward.default", X, Y),
+    call("torch.ops.aten.silu_backward.default", X, Y),
+    call("torch.ops.aten.tanh_backward.default", X, Y),
     call(F + "softmin", X, dim=-1),
     call("torch.log_softmax", X, -1),
     call("torch.logsumexp", X, -1, True),
