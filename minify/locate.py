@@ -104,7 +104,9 @@ def _judged(this: Attempt, suspect: Suspect) -> Judged:
 def _climbed(this: Attempt, judged: Judged) -> Report:
     said, suspect, oracle = judged.said, judged.suspect, this.oracle
     failing = said if isinstance(said, Baseline) else None
-    this.progress.step(f"{suspect}: {failing.signature if failing else 'no failure'}; which stages show one?")
+    this.progress.step(
+        f"{suspect}: {failing.signature if failing else 'no failure'}; asking each stage of the compile chain"
+    )
     located = first_stage(judged.case, failing.signature if failing else NONE[judged.kind], oracle)
     outcome, code, message = _ended(said, located)
     if failing:

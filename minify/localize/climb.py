@@ -19,8 +19,8 @@ from minify.verdict import Divergence, Outcome, Signature, Verdict, accuracy_sig
 @dataclasses.dataclass(frozen=True, slots=True)
 class Rung:
     """What one rung showed: the oracle's answer, the failure seen (the one asked for, or another), the numbers of the worst
-    float, what it took, and the digest under which the question is on record. `raised` is the step of the compile chain that an
-    exception came from, `why` says in a line why the rung could not be run."""
+    float, what it took, and the digest under which the question is on record. `part_of` is the stage's, `raised` the step of the
+    compile chain that an exception came from, `why` says in a line why the rung could not be run."""
 
     stage: str
     outcome: str
@@ -29,7 +29,7 @@ class Rung:
     seconds: float = 0.0
     cached: bool = False
     digest: str = ""
-    within: str = ""
+    part_of: str = ""
     raised: str = ""
     why: str = ""
 
@@ -110,7 +110,7 @@ def _rung(stage: Stage, question: Case, verdict: Verdict) -> Rung:
         seen.seconds,
         verdict.cached,
         cases.digest(question),
-        stage.within,
+        stage.part_of,
         raised_in(seen.frames),
         seen.invalid or seen.worker_lost,
     )
@@ -123,7 +123,7 @@ def _read(rungs: tuple[Rung, ...]) -> Localised:
     below = next((place for place in reversed(range(first)) if rungs[place].passes), None)
     if below is None:
         return Localised("", rungs, rungs[first], notes=("no rung below passes, so that no stage is to blame",))
-    unsettled = [rung.within or rung.stage for rung in rungs[below + 1 : first]]
+    unsettled = [rung.part_of or rung.stage for rung in rungs[below + 1 : first]]
     stage = " or ".join(dict.fromkeys((*unsettled, rungs[first].stage)))
     notes = (*_otherwise(rungs[:first]), *_later(rungs[first], rungs[first + 1 :]), *_raised(rungs[first], stage))
     return Localised(stage, rungs, rungs[first], rungs[below], notes)

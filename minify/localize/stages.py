@@ -32,11 +32,11 @@ CUDA_GRAPHS = Feature({"max-autotune": "max-autotune-no-cudagraphs", "reduce-ove
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Stage:
-    """A rung: the program compiled through the chain up to and including step `name`, which is part of `within` if that is set.
+    """A rung: the program compiled through the chain up to and including step `name`, which may be `part_of` a larger one.
 
     The case keeps its own settings but for what stands here: another `backend`, to which mode and options mean nothing;
-    another `mode` of Inductor; `without` features; `config` changes (module, key, value) on top of its own; `disabled`
-    parts of the compiler, by the names of `torch_internals.DISABLE`."""
+    another `mode` of Inductor; `without` features; `config` changes (module, key, value) in place of its own; `disabled` parts of
+    the compiler, by the names of `torch_internals.DISABLE`."""
 
     name: str
     backend: str = ""
@@ -44,7 +44,7 @@ class Stage:
     without: tuple[Feature, ...] = ()
     config: tuple[tuple[str, str, Arg], ...] = ()
     disabled: tuple[tuple[str, Arg], ...] = ()
-    within: str = ""
+    part_of: str = ""
 
     def of(self, case: Case) -> Case:
         """The question that this rung asks of `case`."""
@@ -58,19 +58,22 @@ class Stage:
         changed = {change[:2] for change in self.config}
         kept = tuple(change for change in settings.config if change[:2] not in changed)
         settings = dataclasses.replace(
-            settings, config=(*kept, *self.config), disabled=(*settings.disabled, *self.disabled)
+            settings,
+            options=tuple(item for item in settings.options if (INDUCTOR, _config_key(item[0])) not in changed),
+            config=(*kept, *self.config),
+            disabled=(*settings.disabled, *self.disabled),
         )
         return dataclasses.replace(case, settings=settings)
 
 
-# What lies inside Inductor goes between its extern calls and Inductor as a whole, `within` the latter.
+# What lies inside Inductor goes between its extern calls and Inductor as a whole, as `part_of` the latter.
 STAGES: tuple[Stage, ...] = (
     Stage("eager", backend="eager", disabled=(("dynamo", None),)),
     Stage("Dynamo", backend="eager"),
     Stage("AOTAutograd", backend="aot_eager"),
     Stage("decompositions", backend="aot_eager_decomp_partition"),
     # Every op a call of eager's own kernel, nothing decomposed, no pass run: memory, wrapper code and the calls are left.
-    Stage("Inductor's extern calls", mode="lite", without=(MAX_AUTOTUNE, CUDA_GRAPHS), within="Inductor"),
+    Stage("Inductor's extern calls", mode="lite", without=(MAX_AUTOTUNE, CUDA_GRAPHS), part_of="Inductor"),
     Stage("Inductor", without=(MAX_AUTOTUNE, CUDA_GRAPHS)),
     Stage("max-autotune", without=(CUDA_GRAPHS,)),
     Stage("CUDA graphs"),

@@ -122,9 +122,11 @@ def test_options_become_configs_where_a_mode_takes_their_place() -> None:
 
 
 def test_a_row_may_change_configs_and_leave_out_parts_of_the_compiler() -> None:
-    case = on(config=((INDUCTOR, "epilogue_fusion", True), (INDUCTOR, "max_fusion_size", 7)))
+    config = ((INDUCTOR, "epilogue_fusion", True), (INDUCTOR, "max_fusion_size", 7))
+    case = on(config=config, options=(("epilogue-fusion", True), ("shape_padding", False)))
     row = Stage("fusion", config=((INDUCTOR, "epilogue_fusion", False),), disabled=(("pass", "fuse_all"),))
     settings = row.of(case).settings
+    assert settings.options == (("shape_padding", False),), "an option would win over the row's config"
     assert settings.config == ((INDUCTOR, "max_fusion_size", 7), (INDUCTOR, "epilogue_fusion", False))
     assert settings.disabled == (("pass", "fuse_all"),)
     assert (settings.backend, settings.mode) == ("inductor", None)
