@@ -24,6 +24,7 @@ from minify.errors import (
     Unstable,
     UsageError,
 )
+from minify.progress import counted
 
 if TYPE_CHECKING:
     from minify.reduce import Session
@@ -308,15 +309,15 @@ def _fail(message: str, code: int) -> None:
 
 
 def _show(report: Report, as_json: bool) -> None:
-    sizes = f"{report.original['ops']} -> {report.reduced['ops']} ops" if report.reduced else ""
+    sizes = f"{report.original['ops']} -> {counted(report.reduced['ops'], 'op')}" if report.reduced else ""
     verified = f"{report.verified.get('reproduced', 0)}/{report.verified.get('runs', 0)} fresh runs fail"
-    minimal = f"1-minimal ({report.edits_tried} edits tried)" if report.one_minimal else "not 1-minimal"
+    minimal = f"1-minimal ({counted(report.edits_tried, 'edit')} tried)" if report.one_minimal else "not 1-minimal"
     stage = f"first divergent stage: {report.stage}, " if report.stage else ""
     for words, facts in (("decisive", report.decisive), ("not decisive", report.not_decisive)):
         for fact in facts:
             click.echo(f"{words}: {fact}", err=True)
     click.echo(
-        f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {report.queries} queries, {report.seconds:.0f} s",
+        f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {counted(report.queries, 'query')}, {report.seconds:.0f} s",
         err=True,
     )
     for also in report.also_found:
@@ -360,7 +361,7 @@ class Screen:
         oracle = session.oracle
         slipped = sum(count.slipped for count in session.counts.values())
         line = (
-            f"{session.working_on}: {op_count(session.best.graph)} ops, {oracle.queries} queries, "
+            f"{session.working_on}: {counted(op_count(session.best.graph), 'op')}, {counted(oracle.queries, 'query')}, "
             f"{oracle.cache_hits} cached, {slipped} slipped, {time.monotonic() - self._started:.0f} s"
         )
         if self._status is not None:

@@ -42,7 +42,7 @@ from minify.interesting import condition, refuse_uninteresting
 from minify.localize import Localised, first_stage
 from minify.oracle.local import LocalOracle, Manner
 from minify.passes import PASSES
-from minify.progress import Progress
+from minify.progress import Progress, counted
 from minify.reduce import Reduction, Session, find_alone, reduce, worth_a_screen
 from minify.report import Report, measure, versions, worst_rows
 from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
@@ -226,7 +226,7 @@ def graver(reasons: list[NoFailure | Unstable]) -> NoFailure | Unstable:
 def _reduced(this: Run, confirmed: Confirmed) -> Reduction:
     """Shrink the confirmed case as far as it goes; its session then holds what stands without the values of any larger one."""
     session = confirmed.session
-    this.progress.step(f"reducing {cases.op_count(session.best.graph)} ops: {session.signature}")
+    this.progress.step(f"reducing {counted(cases.op_count(session.best.graph), 'op')}: {session.signature}")
     reduction = reduce(session, PASSES, this.oracle.materialise)
     if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(session.best)):  # stopped early, then
         with this.stop.overruled():

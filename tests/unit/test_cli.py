@@ -13,6 +13,7 @@ from minify import cli
 from minify.errors import MinifyError, NoFailure, PassBug, Stopped, Unstable, UsageError, WorkerBug
 from minify.report import Report
 from minify.verdict import Signature
+from minify.progress import counted
 
 
 def minify(*args: object) -> Result:
@@ -194,3 +195,34 @@ def test_arguments_after_two_dashes_are_the_scripts_own(
     minify("accuracy", script, "--out", tmp_path / "out", "--", "-x", "--out", "ü")
     saved = json.loads((tmp_path / "out" / "request.json").read_text())
     assert saved["args"] == ["-x", "--out", "ü"]
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "told"),
+    [
+        (1, "query", "1 query"),
+        (0, "query", "0 queries"),
+        (2, "query", "2 queries"),
+        (1, "op", "1 op"),
+        (3, "op", "3 ops"),
+    ],
+)
+def test_one_is_told_in_the_singular(count: int, noun: str, told: str) -> None:
+    assert counted(count, noun) == told
+
+
+def test_the_last_line_of_a_run_counts_in_the_singular_where_there_is_one(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, dataclasses.replace(report(tmp_path), queries=1, one_minimal=True, edits_tried=1))
+    told = lines(minify("accuracy", script))[-1]
+    assert "1 -> 1 op," in told and "1-minimal (1 edit tried)" in told and "1 query," in told
+
+
+def test_the_live_line_counts_in_the_singular_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    oracle = SimpleNamespace(queries=1, cache_hits=0)
+    session: Any = SimpleNamespace(oracle=oracle, counts={}, best=line("torch.neg"), working_on="screen")
+    screen = cli.Screen()
+    screen._last = -60.0
+    screen.searching(session)
+    assert "screen: 1 op, 1 query, 0 cached" in capsys.readouterr().err
