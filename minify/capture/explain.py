@@ -145,7 +145,20 @@ def _explain(plan: Plan, events: Sequence[Event], ending: str, timeout: float) -
             f"no run of the {regions} region(s) that {name} compiles could be checked: {short(skipped[0]['why'])}",
             "whether they diverge is not known",
         )
-    raise NoFailure(_no_failure(plan, by_name, regions, ending), f"the script's output is in {log}")
+    step = f"the script's output is in {log}"
+    raise NoFailure(
+        _no_failure(plan, by_name, regions, ending), f"{_other_kind(plan, events, ending)}; {step}".lstrip("; ")
+    )
+
+
+def _other_kind(plan: Plan, events: Sequence[Event], ending: str) -> str:
+    """The command that looks for what this one does not, where that may be what ails the program; else ""."""
+    if plan.kind == "crash":
+        return "whether its results are right, `minify accuracy` tells"
+    last = events[-1]["event"] if events else ""
+    died = ending in signal.Signals.__members__ and last in ("compiling", "running")
+    raised = any(event.get("raised") for event in events if event["event"] == "left")
+    return "try `minify crash`" if died or raised else ""
 
 
 def short(text: str) -> str:

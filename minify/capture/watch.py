@@ -125,7 +125,7 @@ class Watcher:
                 self.event("crashed", region=region.number, call=region.calls, signature=facts)
                 self.found += 1
             else:
-                self.event("left", region=region.number)
+                self.event("left", region=region.number, raised=type(error).__name__)
             raise
         self.event("left", region=region.number)
         return result
