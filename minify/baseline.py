@@ -16,7 +16,7 @@ from minify.oracle.local import LocalOracle, calibrated
 from minify.passes.cut_ops import keep, op_names
 from minify.reduce.session import annotated
 from minify.tolerance import NOISE
-from minify.verdict import Divergence, Observation, Outcome, Signature, accuracy_signature, classify, matches
+from minify.verdict import Divergence, Measured, Observation, Outcome, Signature, accuracy_signature, classify, matches
 
 RUNS = 2
 MORE_RUNS = 8
@@ -99,7 +99,7 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
         raise NoFailure(f"the compiled program raises instead of diverging: {crash}", "try `minify crash`")
     drift = [row for o in seen for row in o.drift]
     if drift:
-        raise NoFailure(drift_text(drift), "nothing to minify")
+        raise NoFailure(drift_text(drift, _measured(seen)), "nothing to minify")
     if suspect.certain:
         shown = f" ({suspect.signature})" if suspect.signature else ""
         raise Unstable(
@@ -119,13 +119,18 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
     )
 
 
-def drift_text(rows: list[Divergence]) -> str:
-    """One line of numbers for results that are out of tolerance but no further off than eager."""
+def drift_text(rows: list[Divergence], measured: Measured | None = None) -> str:
+    """One line of numbers for results that are out of tolerance but no further off than eager, or than the metric lets pass."""
     worst = max(rows, key=lambda row: row.excess)
     return (
         f"drift, no divergence: {worst.where} has max abs {worst.max_abs:.3g}, max rel {worst.max_rel:.3g}; "
-        f"eager's own error is {worst.eager_abs:.3g}"
+        f"eager's own error is {worst.eager_abs:.3g}" + (f"; {measured}" if measured else "")
     )
+
+
+def _measured(seen: list[Observation]) -> Measured | None:
+    """The numbers of the run that moves the user's metric most."""
+    return max((o.metric for o in seen if o.metric), key=lambda metric: metric.by, default=None)
 
 
 def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accuracy: bool) -> None:
@@ -134,7 +139,7 @@ def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accura
     if accuracy and shaken.drift and all(o.divergences for o in later):
         rows = list(shaken.drift)
         raise NoFailure(
-            "ill-conditioned, " + drift_text(rows),
+            "ill-conditioned, " + drift_text(rows, _measured(seen)),
             "inputs off by one unit in the last place, or results rounded otherwise in between, do as much in eager",
         )
 
@@ -157,7 +162,7 @@ def _refuse_rounding(case: Case, observation: Observation, signature: Signature,
     if seen.phase == "compare" and not seen.crash and classify(seen, signature).observation.divergences == ():
         rows = list(seen.drift) or [Divergence("all outputs", "value")]
         raise NoFailure(
-            f"drift: rounding intermediates as eager does (emulate_precision_casts) removes it; {drift_text(rows)}",
+            f"drift: rounding intermediates as eager does (emulate_precision_casts) removes it; {drift_text(rows, seen.metric)}",
             "nothing to minify",
         )
 

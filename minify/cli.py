@@ -125,6 +125,13 @@ _TOLERANCES: tuple[Callable[[Any], Any], ...] = (
         show_default=True,
         help="Precision of the reference.",
     ),
+    click.option(
+        "--metric",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="A wrong output counts only where this function of the outputs, or FILE.py:FUNCTION, moves by over --metric-tol.",
+    ),
+    click.option("--metric-tol", type=Bound(), default=0.0, show_default=True, help="How far --metric may move."),
 )
 
 
@@ -234,12 +241,14 @@ def _minify(kind: str, given: dict[str, Any]) -> None:
     script, out, as_json = given.pop("script"), given.pop("out"), given.pop("as_json")
 
     def start() -> tuple[Request, RunFolder]:
+        from minify.functions import checked_metric
         from minify.interesting import checked_spec
         from minify.runs import Request, new_folder
 
         if not script.is_file():
             raise UsageError(f"no script at {script}", "give the path of a Python file")
         given["interesting"] = checked_spec(given["interesting"])
+        given["metric"] = checked_metric(given.get("metric", ""), given.get("metric_tol", 0.0))
         request = Request(kind=kind, script=str(script.resolve()), **given)
         folder = new_folder(str(script), out)
         folder.save_request(request)

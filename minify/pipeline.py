@@ -40,11 +40,11 @@ from minify.errors import (
 )
 from minify.interesting import condition, refuse_uninteresting
 from minify.localize import Localised, first_stage
-from minify.oracle.local import LocalOracle, Manner
+from minify.oracle.local import LocalOracle
 from minify.passes import PASSES
 from minify.progress import Progress, counted
 from minify.reduce import Reduction, Session, find_alone, reduce, worth_a_screen
-from minify.report import Report, measure, versions, worst_rows
+from minify.report import Report, measure, unjudged, versions, worst_rows
 from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
 from minify.tolerance import Tolerance
 from minify.verdict import Observation, Signature, Verdict, alike
@@ -108,6 +108,7 @@ def run(
         confirmed = _confirmed(this, suspects or _watched(this))
         suspect, first, session = confirmed.suspect, confirmed.first, confirmed.session
         reduction = _reduced(this, confirmed)
+        first = dataclasses.replace(first, signature=session.signature)
         certificate, facts = _certified(this, session, reduction), _facts(this, session, reduction)
         written = _plain_values(this, session, reduction)
         located = _stage(this, written.case, first, reduction)
@@ -120,6 +121,7 @@ def run(
         region=suspect.region,
         part=suspect.part,
         signature=first.signature,
+        metric=first.observation.metric,
         original=measure(confirmed.whole),
         search_queries=confirmed.searched + reduction.search_queries,
         seconds=round(time.monotonic() - started, 1),
@@ -129,8 +131,8 @@ def run(
 
 
 def _oracle(request: Request, folder: RunFolder, stop: StopFlag) -> LocalOracle:
-    manner = Manner(request.kind, folder.store, request.rtol, request.atol, request.reference)
-    oracle = LocalOracle(manner, folder.path, request.workers or default_workers(), stopped=stop)
+    workers = request.workers or default_workers()
+    oracle = LocalOracle(request.manner(folder.store), folder.path, workers, stopped=stop)
     oracle.timeout, oracle.calibrates = request.timeout or SECONDS_PER_STEP, request.timeout is None
     return oracle
 
@@ -158,6 +160,7 @@ def _confirmed(this: Run, suspects: tuple[Suspect, ...]) -> Confirmed:
     for suspect in suspects:
         case = cases.load(suspect.case)
         before = this.oracle.queries
+        this.oracle.whole = this.folder.measured_whole(this.request, case, suspect.part)
         try:
             confirmed = _one_op_of(this, suspect, case)
             if confirmed is None:
@@ -192,12 +195,13 @@ def _one_op_of(this: Run, suspect: Suspect, case: Case) -> Confirmed | None:
         return None  # of what rounds in between, only the whole can tell whether rounding is all there is to it
     if not find_alone(session)[0]:
         return None
-    searched, patience = oracle.queries - before, oracle.timeout
+    searched, patience, effect = oracle.queries - before, oracle.timeout, session.observation.metric
     session.replace_best(oracle.materialise(session.best))
     with contextlib.suppress(NoFailure, Unstable):
         first = baseline.confirm(session.best, suspect, oracle)
         if first.rate == 1 and alike(first.signature, suspect.sure):
             session.signature = first.signature
+            first = dataclasses.replace(first, observation=dataclasses.replace(first.observation, metric=effect))
             return Confirmed(suspect, case, first, session, searched)
     oracle.rate, oracle.timeout = 1.0, patience
     clear_attempt(this.folder)
@@ -336,15 +340,15 @@ def _write_passing(this: Run, session: Session, found: Found, tolerance: Toleran
 
 
 def _notes(first: Baseline) -> tuple[str, ...]:
-    if first.rate < 1:
-        return (f"shows in {first.failed} of {first.runs} runs of the original program",)
-    return ()
+    rate = f"shows in {first.failed} of {first.runs} runs of the original program" if first.rate < 1 else ""
+    measured = first.observation.metric
+    return tuple(filter(None, (rate, f"In the original program, {measured}." if measured else "")))
 
 
 def _report(this: Run, session: Session, found: Found) -> Report:
     """What was done and what it cost; how it is to be judged is not filled in yet."""
-    unjudged = _unjudged(this.oracle.bugs)
-    for line in unjudged:
+    lost = unjudged(this.oracle.bugs)
+    for line in lost:
         this.progress.step(line)
     final, certificate = found.written.case, found.certificate
     decisive, others = told(found.facts)
@@ -373,7 +377,7 @@ def _report(this: Run, session: Session, found: Found) -> Report:
         facts=tuple(fact.as_row() for fact in found.facts),
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
-        notes=(*session.observation.notes, *unjudged),
+        notes=(*session.observation.notes, *lost),
     )
 
 
@@ -382,14 +386,7 @@ def _kept_beside(this: Run, session: Session) -> tuple[str, ...]:
     found = []
     for number, (signature, case) in enumerate(session.slipped.items(), start=1):
         beside = this.folder.within(f"also-found-{number}")
-        beside.save_request(dataclasses.replace(this.request, kind=signature.kind, every=False))
+        beside.save_request(dataclasses.replace(this.request, kind=signature.kind, every=False, metric=""))
         cases.save(case, beside.case_file)
         found.append(f"{signature}; `minify resume {beside.path}` reduces it")
     return tuple(found)
-
-
-def _unjudged(bugs: list[str]) -> tuple[str, ...]:
-    if not bugs:
-        return ()
-    last = bugs[-1].strip().splitlines()[-1]
-    return (f"{len(bugs)} candidate(s) could not be judged, an error of minify's own (please report it): {last}",)

@@ -22,8 +22,10 @@ from typing import Any
 import numpy as np
 import torch
 
+from minify import metric as metrics
 from minify import torch_internals
 from minify.crashes import crash_signature, first_line, trace_text
+from minify.errors import UsageError
 from minify.fork_server import connected
 from minify.reference import lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
@@ -45,10 +47,13 @@ def main() -> None:
             link.answer(_excuse(error))
 
 
-def _excuse(error: Exception) -> Observation | WorkerError:
-    """What is answered where there is no answer. All but a lack of memory is a bug of ours, and reported as such."""
+def _excuse(error: Exception) -> Observation | UsageError | WorkerError:
+    """What is answered where there is no answer. All but a lack of memory, and a metric of the user's that gives no number, is a
+    bug of ours, and reported as such."""
     if out_of_memory(error):
         return Observation("", worker_lost=f"out of memory: {first_line(str(error))}")
+    if isinstance(error, UsageError):
+        return UsageError(error.message, error.next_step)
     return WorkerError("".join(traceback.format_exception(error))[-2000:])
 
 
@@ -93,6 +98,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
     case = question.case
     with contextlib.ExitStack() as stack:
         enter("load")
+        judge = metrics.judge_for(question)
         live = _attempt(lambda: replay(case, Path(question.store)), "cannot be loaded")
         stack.enter_context(torch_internals.no_caches())
         _attempt(lambda: stack.enter_context(applied(live)), "settings do not apply")
@@ -128,6 +134,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         enter("compare")
         tolerance = Tolerance(question.rtol, question.atol)
         wrong, drift = compare_runs(case, compiled, eager, truth, tolerance)
+        moved: list[Run | None] = []
         if wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
             enter("reference")
             half = rounds_in_half(case, facts.trace)
@@ -135,7 +142,13 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
             rounded = rounded_runs(case, live.make_inputs, wrong, question.noise, live.scope)
             enter("compare")
             wrong, drift = compare_runs(case, compiled, eager, truth, tolerance, trials, rounded)
-        return dataclasses.replace(facts, divergences=wrong, drift=drift)
+            moved = [*trials, *rounded]
+        measured = None
+        if judge is not None and judge.is_asked(wrong, drift):
+            enter("metric")
+            wrong, drift, measured = judge.rule(wrong, drift, compiled, eager, truth, moved)
+            enter("compare")
+        return dataclasses.replace(facts, divergences=wrong, drift=drift, metric=measured)
 
 
 def _attempt(action: Callable[[], Any], what: str) -> Any:

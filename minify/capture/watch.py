@@ -20,11 +20,13 @@ import torch
 
 from minify import case as cases
 from minify import crashes, interpret, reference, rounding, torch_internals, trial
+from minify import metric as metrics
 from minify.capture import prelude as preludes
 from minify.capture import snapshot
 from minify.capture.aten import aten_snapshots, kept
 from minify.capture.convert import Converted, Unrepresentable, convert
 from minify.case import Const
+from minify.errors import UsageError
 from minify.tolerance import NOISE, Tolerance
 from minify.verdict import Divergence
 
@@ -68,6 +70,7 @@ class Watcher:
         self.regions: list[Region] = []
         self._globals = script_globals
         self.source = script_source
+        self.metric: metrics.Metric | None = None
         self._busy = False
         self.found = 0
 
@@ -96,6 +99,10 @@ class Watcher:
         """Append one line to the journal, at once."""
         with (self.watch.folder / "events.jsonl").open("a") as stream:
             stream.write(json.dumps({"event": name, "time": time.time(), **facts}) + "\n")
+
+    def refuse(self, error: UsageError) -> None:
+        """Tell that something the user gave is of no use; whoever follows the journal ends this process then."""
+        self.event("refused", message=error.message, next_step=error.next_step)
 
     def _enter_region(self, module: torch.fx.GraphModule, how: dict[str, Any]) -> Region:
         number = len(self.regions)
@@ -209,6 +216,8 @@ class Watcher:
             with warnings.catch_warnings():  # the script may have made errors of them
                 warnings.simplefilter("ignore")
                 self._compare(region, compiled, taken, args, result)
+        except UsageError as error:
+            self.refuse(error)
         except Exception as error:  # noqa: BLE001 - eager cannot run it, say: worth a note, never the user's run
             self.event(
                 "unchecked", region=region.number, why=f"{type(error).__name__}: {crashes.first_line(str(error))}"
@@ -232,13 +241,17 @@ class Watcher:
         eager = trial.Run(pair.low, pair.steps.eager, {})
         truth = reference.reference_run(pair)
         wrong, drift = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance)
-        sure = [row for row in wrong if row.where.startswith("output:")]
+        sure, moved = [row for row in wrong if row.where.startswith("output:")], list[trial.Run | None]()
         if sure:
             trials, rounded = _moved_runs(case, taken, sure)
             left, _ = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials, rounded)
-            sure = [row for row in left if row.where.startswith("output:")]
+            sure, moved = [row for row in left if row.where.startswith("output:")], [*trials, *rounded]
+        tell = functools.partial(self.event, region=region.number, call=region.calls)
+        wrong, drift, passed = metrics.ruled(self.metric, case, wrong, drift, (ours, eager, truth, moved), tell)
+        sure = [row for row in sure if not (passed and metrics.judged(row))]
         if not wrong and taken.settings.backward:
             wrong, more = _compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
+            wrong = tuple(row for row in wrong if not (passed and metrics.judged(row)))
             drift += more
         for row in drift:
             self.event("drift", region=region.number, call=region.calls, **dataclasses.asdict(row))

@@ -39,6 +39,7 @@ def reduce(session: Session, passes: Sequence[Pass], record: Callable[[Case], Ca
             cut_down(session)
         finally:
             searched = session.oracle.queries - before
+        session.hold_to_loudness()
         _record(session, record)
         while _round(session, passes, record):
             pass

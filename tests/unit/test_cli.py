@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,9 +13,11 @@ from click.testing import CliRunner, Result
 
 from minify import cli
 from minify.errors import MinifyError, NoFailure, PassBug, Stopped, Unstable, UsageError, WorkerBug
-from minify.report import Report
-from minify.verdict import Signature
 from minify.progress import counted
+from minify.report import Report
+from minify.runs import RunFolder
+from minify.verdict import Signature
+from tests.reducing import line
 
 
 def minify(*args: object) -> Result:
@@ -70,6 +74,8 @@ def test_a_script_that_is_no_file_is_refused_before_a_folder_is_made(command: st
         ("--workers", "0"),
         ("--runs", "0"),
         ("--reference", "fp8"),
+        ("--metric-tol", "-1"),
+        ("--metric-tol", "nan"),
         ("--nonsense", "1"),
     ],
 )
@@ -78,6 +84,34 @@ def test_a_value_that_cannot_be_used_is_refused(option: str, value: str, script:
     assert result.exit_code == 2
     assert option in lines(result)[-1] or "is no t" in lines(result)[-1]
     assert not Path("minify-out").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [["--metric", "none.py:f"], ["--metric", "none_such:f"], ["--metric", "f"], ["--metric-tol", "1"]]
+)
+def test_a_metric_that_is_not_there_is_refused_in_one_line_before_a_folder_is_made(
+    options: list[str], script: Path
+) -> None:
+    result = minify("accuracy", script, *options)
+    assert (result.exit_code, len(lines(result))) == (2, 1) and options[0] in result.stderr
+    assert not Path("minify-out").exists()
+
+
+def test_a_metric_is_kept_in_the_request_by_a_name_that_holds_anywhere(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ending_with(monkeypatch, NoFailure("none"))
+    minify("accuracy", script, "--metric", "net.py:top1", "--metric-tol", "1e-2", "--out", tmp_path / "out")
+    request = RunFolder(tmp_path / "out").load_request()
+    assert (request.metric, request.metric_tol) == (f"{script}:top1", 0.01)
+    assert (request.plan(tmp_path).metric, request.plan(tmp_path).metric_tol) == (f"{script}:top1", 0.01)
+    manner = request.manner(tmp_path)
+    assert (manner.metric, manner.metric_tol) == (f"{script}:top1", 0.01)
+
+
+def test_a_crash_has_no_metric(script: Path) -> None:
+    assert minify("crash", script, "--metric", "net.py:top1").exit_code == 2
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("5m", 300), ("2h", 7200)])
