@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from minify import pipeline, regions
 from minify.capture.function import capture_function
 from minify.errors import EXIT_STOPPED_EARLY, NoFailure, Stopped, Unstable, UsageError
+from minify.functions import checked_metric
 from minify.interesting import checked_spec
 from minify.report import Report
 from minify.runs import Request, RunFolder, StopFlag, new_folder
@@ -37,13 +38,16 @@ def minify(
     data: bool = False,
     out: Path | str | None = None,
     interesting: str = "",
+    metric: str = "",
+    metric_tol: float = 0.0,
     tell: Callable[[str], None] = lambda text: None,
 ) -> Report:
     """Shrink the failure of `torch.compile(fn, ...)(*inputs)` to a repro. `kind` is `accuracy` or `crash`.
 
     `inputs` is a sequence of arguments or a mapping of keyword arguments; `train` runs with gradients and checks them;
-    times are in seconds; `tell` is told what goes on. In this process `fn` runs once, eagerly, on the inputs themselves, and
-    what torch has compiled so far is forgotten. Raises NoFailure, Unstable and UsageError, and what `fn` raises."""
+    times are in seconds; `interesting` and `metric` name functions, as on the command line; `tell` is told what goes on. In this
+    process `fn` runs once, eagerly, on the inputs themselves, and what torch has compiled so far is forgotten. Raises NoFailure,
+    Unstable and UsageError, and what `fn` raises."""
     if kind not in ("accuracy", "crash"):
         raise UsageError(f"kind is {kind!r}", "give 'accuracy' or 'crash'")
     if not callable(fn):
@@ -52,11 +56,13 @@ def minify(
         raise UsageError(
             f"inputs is a {type(inputs).__name__}", "give a tuple of arguments, or a dict of keyword arguments"
         )
+    interesting, metric = checked_spec(interesting), checked_metric(metric, metric_tol)
     name = getattr(fn, "__name__", type(fn).__name__)
     folder = new_folder(name, None if out is None else Path(out))
     request = Request(
         kind=kind, script=name, mode=mode, dynamic=dynamic, train=train, rtol=rtol, atol=atol, reference=reference,
-        timeout=timeout, budget=budget, workers=workers, runs=runs, data=data, interesting=checked_spec(interesting),
+        timeout=timeout, budget=budget, workers=workers, runs=runs, data=data, interesting=interesting, metric=metric,
+        metric_tol=metric_tol,
     )  # fmt: skip
     folder.save_request(request)
     how = {"backend": backend, "mode": mode, "options": dict(options or {}), "dynamic": dynamic}

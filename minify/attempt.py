@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from minify import store
 from minify.case import Case
 from minify.interesting import condition
-from minify.oracle.local import LocalOracle, Manner
+from minify.oracle.local import LocalOracle
 from minify.progress import Progress
 from minify.reduce import Session
 from minify.runs import Request, RunFolder, StopFlag, clear_attempt, default_workers
@@ -46,8 +46,8 @@ class Attempt:
 @contextmanager
 def attempt(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> Iterator[Attempt]:
     """Workers that are on their way up, and a folder cleared of what an earlier attempt left."""
-    manner = Manner(request.kind, folder.store, request.rtol, request.atol, request.reference)
-    with LocalOracle(manner, folder.path, request.workers or default_workers(), stopped=stop) as oracle:
+    workers = request.workers or default_workers()
+    with LocalOracle(request.manner(folder.store), folder.path, workers, stopped=stop) as oracle:
         oracle.timeout, oracle.calibrates = request.timeout or SECONDS_PER_STEP, request.timeout is None
         clear_attempt(folder)
         oracle.warm_up()

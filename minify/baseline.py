@@ -16,7 +16,7 @@ from minify.oracle.local import LocalOracle, calibrated
 from minify.passes.cut_ops import keep, op_names
 from minify.reduce.session import annotated
 from minify.tolerance import NOISE
-from minify.verdict import Divergence, Observation, Outcome, Signature, accuracy_signature, classify, matches
+from minify.verdict import Divergence, Measured, Observation, Outcome, Signature, accuracy_signature, classify, matches
 
 RUNS = 2
 MORE_RUNS = 8
@@ -99,7 +99,7 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
         raise NoFailure(f"the compiled program raises instead of diverging: {crash}", "try `minify crash`")
     drift = [row for o in seen for row in o.drift]
     if drift:
-        raise Drift("drift, no divergence", "nothing to minify", numbers=drift_text(drift))
+        raise Drift("drift, no divergence", "nothing to minify", numbers=drift_text(drift, _measured(seen)))
     if suspect.certain:
         shown = f" ({suspect.signature})" if suspect.signature else ""
         raise Unstable(
@@ -112,17 +112,25 @@ def _explain_absence(seen: list[Observation], suspect: Suspect, accuracy: bool) 
             "fresh processes",
             "its failure needs something of the script's own process, or is none of the compiler's",
         )
-    done = "gives the right result" if accuracy else "runs"
-    raise NoFailure(f"{suspect} {done} in {len(seen)} fresh processes")
+    if accuracy:
+        raise NoFailure(f"{suspect} gives the right result in {len(seen)} fresh processes")
+    raise NoFailure(
+        f"{suspect} runs in {len(seen)} fresh processes", "whether its result is right, `minify accuracy` tells"
+    )
 
 
-def drift_text(rows: list[Divergence]) -> str:
-    """The numbers of results that are out of tolerance but no further off than eager."""
+def drift_text(rows: list[Divergence], measured: Measured | None = None) -> str:
+    """The numbers of results that are out of tolerance but no further off than eager, or than the metric lets pass."""
     worst = max(rows, key=lambda row: row.excess)
     return (
         f"{worst.where} has max abs {worst.max_abs:.3g}, max rel {worst.max_rel:.3g}; "
-        f"eager's own error is {worst.eager_abs:.3g}"
+        f"eager's own error is {worst.eager_abs:.3g}" + (f"; {measured}" if measured else "")
     )
+
+
+def _measured(seen: list[Observation]) -> Measured | None:
+    """The numbers of the run that moves the user's metric most."""
+    return max((o.metric for o in seen if o.metric), key=lambda metric: metric.by, default=None)
 
 
 def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accuracy: bool) -> None:
@@ -132,7 +140,7 @@ def _refuse_ill_conditioned(seen: list[Observation], shaken: Observation, accura
         raise Drift(
             "ill-conditioned, no divergence",
             "inputs off by one unit in the last place, or results rounded otherwise in between, do as much in eager",
-            numbers=drift_text(list(shaken.drift)),
+            numbers=drift_text(list(shaken.drift), _measured(seen)),
         )
 
 
@@ -156,7 +164,7 @@ def _refuse_rounding(case: Case, observation: Observation, signature: Signature,
         raise Drift(
             "drift, rounding intermediates as eager does (emulate_precision_casts) removes it",
             "nothing to minify",
-            numbers=drift_text(rows),
+            numbers=drift_text(rows, seen.metric),
         )
 
 

@@ -27,7 +27,7 @@ def found_beside(this: Attempt, session: Session) -> tuple[str, ...]:
     told = []
     for number, (words, signature, case) in enumerate((*slipped, *_wrong_alone(this, session)), start=1):
         folder = this.folder.within(f"also-found-{number}")
-        folder.save_request(dataclasses.replace(this.request, kind=signature.kind, every=False, sure=None))
+        folder.save_request(dataclasses.replace(this.request, kind=signature.kind, every=False, sure=None, metric=""))
         cases.save(case, folder.case_file)
         told.append(f"{words}; `minify resume {folder.path}` reduces it")
     return tuple(told)

@@ -25,7 +25,8 @@ from minify.errors import (
     Unstable,
     UsageError,
 )
-from minify.options import KIND, KINDS, REDUCTION, SCRIPT, TOLERANCES, Seconds, options
+from minify.options import KIND, KINDS, METRIC, REDUCTION, SCRIPT, TOLERANCES, Seconds, options
+from minify.progress import counted
 
 if TYPE_CHECKING:
     from minify.reduce import Session
@@ -56,7 +57,7 @@ def main() -> None:
 
 
 @main.command(context_settings={"ignore_unknown_options": False})
-@options(SCRIPT, REDUCTION, TOLERANCES)
+@options(SCRIPT, REDUCTION, TOLERANCES, METRIC)
 def accuracy(**given: Any) -> None:
     """Minify a wrong result: SCRIPT runs unedited, ARGS (after --) are its own."""
     _on_script("accuracy", given, _REDUCE)
@@ -162,6 +163,7 @@ def _on_script(kind: str, given: dict[str, Any], work: Work) -> None:
     script, out, as_json = given.pop("script"), given.pop("out"), given.pop("as_json")
 
     def start() -> tuple[Request, RunFolder]:
+        from minify.functions import checked_metric
         from minify.interesting import checked_spec
         from minify.runs import Request, new_folder
 
@@ -169,6 +171,7 @@ def _on_script(kind: str, given: dict[str, Any], work: Work) -> None:
             raise UsageError(f"no script at {script}", "give the path of a Python file")
         if "interesting" in given:
             given["interesting"] = checked_spec(given["interesting"])
+        given["metric"] = checked_metric(given.get("metric", ""), given.get("metric_tol", 0.0))
         request = Request(kind=kind, script=str(script.resolve()), **given)
         folder = new_folder(str(script), out)
         folder.save_request(request)
@@ -245,15 +248,15 @@ def _reduce(request: Request, folder: RunFolder, stop: StopFlag, screen: Screen)
 
 
 def _tell_reduction(report: Report) -> None:
-    sizes = f"{report.original['ops']} -> {report.reduced['ops']} ops" if report.reduced else ""
+    sizes = f"{report.original['ops']} -> {counted(report.reduced['ops'], 'op')}" if report.reduced else ""
     verified = f"{report.verified.get('reproduced', 0)}/{report.verified.get('runs', 0)} fresh runs fail"
-    minimal = f"1-minimal ({report.edits_tried} edits tried)" if report.one_minimal else "not 1-minimal"
+    minimal = f"1-minimal ({counted(report.edits_tried, 'edit')} tried)" if report.one_minimal else "not 1-minimal"
     stage = f"first divergent stage: {report.stage}, " if report.stage else ""
     for words, facts in (("decisive", report.decisive), ("not decisive", report.not_decisive)):
         for fact in facts:
             click.echo(f"{words}: {fact}", err=True)
     click.echo(
-        f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {report.queries} queries, {report.seconds:.0f} s",
+        f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {counted(report.queries, 'query')}, {report.seconds:.0f} s",
         err=True,
     )
     for also in report.also_found:
@@ -321,7 +324,7 @@ class Screen:
         oracle = session.oracle
         slipped = sum(count.slipped for count in session.counts.values())
         line = (
-            f"{session.working_on}: {op_count(session.best.graph)} ops, {oracle.queries} queries, "
+            f"{session.working_on}: {counted(op_count(session.best.graph), 'op')}, {counted(oracle.queries, 'query')}, "
             f"{oracle.cache_hits} cached, {slipped} slipped, {time.monotonic() - self._started:.0f} s"
         )
         if self._status is not None:

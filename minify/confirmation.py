@@ -40,6 +40,7 @@ def confirmed_first(this: Attempt, suspects: tuple[Suspect, ...]) -> Confirmed:
     for suspect in suspects:
         case = cases.load(suspect.case)
         before = this.oracle.queries
+        this.oracle.whole = this.folder.measured_whole(this.request, case, suspect.part)
         try:
             confirmed = _one_op_of(this, suspect, case)
             if confirmed is None:
@@ -103,12 +104,13 @@ def _one_op_of(this: Attempt, suspect: Suspect, case: Case) -> Confirmed | None:
         return None  # of what rounds in between, only the whole can tell whether rounding is all there is to it
     if not find_alone(session)[0]:
         return None
-    searched, patience = oracle.queries - before, oracle.timeout
+    searched, patience, effect = oracle.queries - before, oracle.timeout, session.observation.metric
     session.replace_best(oracle.materialise(session.best))
     with contextlib.suppress(NoFailure, Unstable):
         first = baseline.confirm(session.best, suspect, oracle)
         if first.rate == 1 and alike(first.signature, suspect.sure):
             session.signature = first.signature
+            first = dataclasses.replace(first, observation=dataclasses.replace(first.observation, metric=effect))
             return Confirmed(suspect, case, first, session, searched)
     oracle.rate, oracle.timeout = 1.0, patience
     clear_attempt(this.folder)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
-import importlib.util
+import signal
 import sys
-from collections.abc import Callable
-from pathlib import Path
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType
 
-from minify import inputs, render
+from minify import functions, inputs, render
 from minify.case import Case
 from minify.errors import UsageError
 
+OPTION = "--interesting"
+SECONDS = 60  # that one call may take: it gets a few lines of text
 Condition = Callable[[Case], bool]
 
 
@@ -27,11 +29,11 @@ def condition(spec: str) -> Condition:
     condition itself where the function raises."""
     if not spec:
         return lambda case: True
-    function = _function(spec)
+    function = functions.load(spec, OPTION)
 
     def keeps(case: Case) -> bool:
         try:
-            with contextlib.redirect_stdout(sys.stderr):  # stdout is for the repro's path
+            with contextlib.redirect_stdout(sys.stderr), _within(SECONDS):  # stdout is for the repro's path
                 return bool(function(source(case)))
         except (Exception, SystemExit) as error:
             raise UsageError(
@@ -44,9 +46,9 @@ def condition(spec: str) -> Condition:
 
 def checked_spec(spec: str) -> str:
     """`spec` so that it means the same wherever it is read again. Raises UsageError where it names no function."""
+    spec = functions.absolute(spec, OPTION) if spec else spec
     condition(spec)
-    where, _, name = spec.rpartition(":")
-    return f"{Path(where).resolve()}:{name}" if where.endswith(".py") else spec
+    return spec
 
 
 def refuse_uninteresting(spec: str, case: Case) -> None:
@@ -63,26 +65,20 @@ def source(case: Case) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _function(spec: str) -> Callable[[str], object]:
-    where, _, name = spec.rpartition(":")
+@contextlib.contextmanager
+def _within(seconds: float) -> Iterator[None]:
+    """Raises TimeoutError in what takes longer. Only the main thread of a system with an alarm clock can be woken so."""
+    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+        yield
+        return
+
+    def on_alarm(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"not done after {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, on_alarm)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
     try:
-        with contextlib.redirect_stdout(sys.stderr):
-            module = _from_file(Path(where)) if where.endswith(".py") else importlib.import_module(where)
-        found = getattr(module, name)
-    except (Exception, SystemExit) as error:
-        raise UsageError(
-            f"--interesting {spec}: {type(error).__name__}: {error}", "give module:function or file.py:function"
-        ) from error
-    if not callable(found):
-        raise UsageError(f"--interesting {spec} is no function", "give module:function or file.py:function")
-    return found  # type: ignore[no-any-return]
-
-
-def _from_file(path: Path) -> object:
-    made = importlib.util.spec_from_file_location(f"interesting_{path.stem}", path)
-    if made is None or made.loader is None:
-        raise ImportError(f"no Python file at {path}")
-    module = importlib.util.module_from_spec(made)
-    sys.modules[made.name] = module
-    made.loader.exec_module(module)
-    return module
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -108,6 +108,15 @@ TOLERANCES: tuple[Option, ...] = (
         help="Precision of the reference.",
     ),
 )
+METRIC: tuple[Option, ...] = (
+    click.option(
+        "--metric",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="A wrong output counts only where this function of the outputs, or FILE.py:FUNCTION, moves by over --metric-tol.",
+    ),
+    click.option("--metric-tol", type=Bound(), default=0.0, show_default=True, help="How far --metric may move."),
+)
 KIND: tuple[Option, ...] = (
     click.option("--kind", type=click.Choice(KINDS), help="Look for this only. Default: wrong results, then crashes."),
 )

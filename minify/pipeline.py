@@ -43,9 +43,9 @@ from minify.interesting import condition
 from minify.localize import Localised, first_stage
 from minify.passes import PASSES
 from minify.passes.effects import written
-from minify.progress import Progress
+from minify.progress import Progress, counted
 from minify.reduce import Reduction, Session, reduce
-from minify.report import Report, measure, versions, worst_rows
+from minify.report import Report, measure, unjudged, versions, worst_rows
 from minify.runs import Request, RunFolder, StopFlag
 from minify.tolerance import Tolerance
 from minify.verdict import Verdict, matches
@@ -88,6 +88,7 @@ def run(
         confirmed = confirmed_first(this, suspects or _watched(this))
         suspect, first, session = confirmed.suspect, confirmed.first, confirmed.session
         reduction = _reduced(this, confirmed)
+        first = dataclasses.replace(first, signature=session.signature)
         certificate, facts = _certified(this, session, reduction), _facts(this, session, reduction)
         beside = () if reduction.stopped_by else found_beside(this, session)
         written = _plain_values(this, session, reduction)
@@ -101,6 +102,7 @@ def run(
         region=suspect.region,
         part=suspect.part,
         signature=first.signature,
+        metric=first.observation.metric,
         original=measure(confirmed.whole),
         search_queries=confirmed.searched + reduction.search_queries,
         seconds=round(time.monotonic() - started, 1),
@@ -129,7 +131,7 @@ def watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progres
 def _reduced(this: Attempt, confirmed: Confirmed) -> Reduction:
     """Shrink the confirmed case as far as it goes; its session then holds what stands without the values of any larger one."""
     session = confirmed.session
-    this.progress.step(f"reducing {cases.op_count(session.best.graph)} ops: {session.signature}")
+    this.progress.step(f"reducing {counted(cases.op_count(session.best.graph), 'op')}: {session.signature}")
     reduction = reduce(session, PASSES, this.oracle.materialise, partial(_explains, this, confirmed))
     if any(isinstance(item.value, Derived) for item in cases.tensor_inputs(session.best)):  # stopped early, then
         with this.stop.overruled():
@@ -253,16 +255,17 @@ def _write_passing(this: Attempt, session: Session, found: Found, tolerance: Tol
 
 
 def _notes(confirmed: Confirmed, reduction: Reduction) -> tuple[str, ...]:
-    first = confirmed.first
-    other = (MORE_IS_WRONG,) if reduction.explains is False else ()
-    rate = (f"shows in {first.failed} of {first.runs} runs of the original program",) if first.rate < 1 else ()
-    return (*confirmed.notes, *rate, *other)
+    first, measured = confirmed.first, confirmed.first.observation.metric
+    rate = f"shows in {first.failed} of {first.runs} runs of the original program" if first.rate < 1 else ""
+    metric = f"In the original program, {measured}." if measured else ""
+    other = MORE_IS_WRONG if reduction.explains is False else ""
+    return (*confirmed.notes, *filter(None, (rate, metric, other)))
 
 
 def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
     """What was done and what it cost; how it is to be judged is not filled in yet."""
-    session, unjudged = confirmed.session, _unjudged(this.oracle.bugs)
-    for line in unjudged:
+    session, lost = confirmed.session, unjudged(this.oracle.bugs)
+    for line in lost:
         this.progress.step(line)
     final, certificate = found.written.case, found.certificate
     decisive, others = told(found.facts)
@@ -293,12 +296,5 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         facts=tuple(fact.as_row() for fact in found.facts),
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
-        notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *found.located.notes, *unjudged),
+        notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *found.located.notes, *lost),
     )
-
-
-def _unjudged(bugs: list[str]) -> tuple[str, ...]:
-    if not bugs:
-        return ()
-    last = bugs[-1].strip().splitlines()[-1]
-    return (f"{len(bugs)} candidate(s) could not be judged, an error of minify's own (please report it): {last}",)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from minify.reduce import Session
+if TYPE_CHECKING:
+    from minify.reduce import Session
 
 
 class Progress(Protocol):
@@ -17,3 +18,9 @@ class Progress(Protocol):
     def searching(self, session: Session) -> None:
         """A query of the search was answered."""
         ...
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 query`, `2 queries`, `2 ops`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"

@@ -13,7 +13,7 @@ from minify.case import Case
 from minify.certificate import Certificate, certify, differences
 from minify.errors import UsageError
 from minify.interesting import condition
-from minify.oracle.local import LocalOracle, Manner
+from minify.oracle.local import LocalOracle
 from minify.passes import PASSES
 from minify.report import recorded
 from minify.runs import Request, RunFolder, StopFlag, default_workers
@@ -45,13 +45,15 @@ def recheck(folder: RunFolder, stop: StopFlag, workers: int | None = None) -> Re
         signature, rate, timeout = recorded(folder.path)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(f"{folder.path} has no certificate: {error}", "finish the run with `minify resume`") from error
-    manner = Manner(request.kind, folder.store, request.rtol, request.atol, request.reference)
     with folder.held():
         scratch = folder.path / SCRATCH
         shutil.rmtree(scratch, ignore_errors=True)  # of one that was killed
         try:
+            manner = request.manner(folder.store)
             with LocalOracle(manner, scratch, workers or request.workers or default_workers(), stopped=stop) as oracle:
                 oracle.rate, oracle.timeout, oracle.calibrates = rate, timeout, False
+                if request.metric and (whole := folder.captured()) is not None:
+                    oracle.whole = folder.measured_whole(request, whole, request.part)
                 return _asked_again(case, signature, before, oracle, folder, request)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)

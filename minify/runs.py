@@ -16,9 +16,11 @@ from pathlib import Path
 from types import FrameType
 
 from minify import case as cases
+from minify import store
 from minify.capture.child import Plan
 from minify.case import Case
 from minify.errors import UsageError
+from minify.oracle.local import Manner
 from minify.verdict import Signature
 
 
@@ -47,6 +49,8 @@ class Request:
     data: bool = False
     level: str = "auto"
     interesting: str = ""
+    metric: str = ""
+    metric_tol: float = 0.0
     part: str = ""
     sure: Signature | None = None
 
@@ -68,7 +72,13 @@ class Request:
             dynamic=self.dynamic,
             train=self.train,
             level=self.level,
+            metric=self.metric,
+            metric_tol=self.metric_tol,
         )
+
+    def manner(self, root: Path) -> Manner:
+        """The workers' part of it; `root` is the store."""
+        return Manner(self.kind, root, self.rtol, self.atol, self.reference, self.metric, self.metric_tol)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +148,11 @@ class RunFolder:
             raise UsageError(
                 f"{self.path} is not the folder of a minify run: {error}", "give the folder that a run printed"
             ) from error
+
+    def measured_whole(self, request: Request, case: Case, part: str) -> str:
+        """The digest of `case`, kept for workers, as that whose outputs the metric is of; "" where it is of none: a backward graph
+        returns gradients."""
+        return store.save_base(self.store, case) if request.metric and part != "backward" else ""
 
     def captured(self) -> Case | None:
         return cases.load(self.case_file) if self.case_file.exists() else None

@@ -30,14 +30,21 @@ NOISE = 5  # runs of eager on shaken inputs, which must not explain a float that
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Bounds of `|out - ref| <= atol + rtol * |ref|`; None takes the default of the output's dtype."""
+    """Bounds of `|out - ref| <= atol + rtol * |ref|`; None takes the default of the output's dtype. `factor` widens both."""
 
     rtol: float | None = None
     atol: float | None = None
+    factor: float = 1.0
 
     def of(self, dtype: str) -> tuple[float, float]:
         """(rtol, atol) for an output of a dtype, `float32` say; wide ones for a dtype that is not known here. An rtol that is
         asked for counts as no less than two units in the last place, unless the default is less than that."""
         rtol, atol = _DEFAULTS.get(dtype, (1e-2, 1e-2))
         asked = rtol if self.rtol is None else max(self.rtol, min(rtol, 2 * _EPS.get(dtype, 0.0)))
-        return (asked, atol if self.atol is None else self.atol)
+        bounds = asked, atol if self.atol is None else self.atol
+        return bounds if self.factor == 1 else (_plain(bounds[0] * self.factor), _plain(bounds[1] * self.factor))
+
+
+def _plain(number: float) -> float:
+    """Without the digits that binary arithmetic adds."""
+    return float(f"{number:.6g}")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import math
 
 from minify.case import Case
 from minify.graph import ValueMeta
@@ -30,6 +31,8 @@ VALUE_KINDS = ("nonfinite", "value", "integer", "mutation")
 KEPT = 0.2
 FAR_OFF = 100.0
 METADATA_KINDS = ("dtype", "shape", "aliasing", "structure", "stride")
+AS_LOUD = 0.2  # an error a fifth as large as that of the failure may still be the failure
+METRIC_FACTOR = 2.0  # as for one element: eager's own error, twice over, explains an error
 # How torch, Triton and the driver tell of a CUDA context that is past use. Such an error is reported where the GPU is next
 # waited for, which may be in another candidate than the one that caused it.
 POISON = ("CUDA error", "CUDA driver error", "Triton Error [CUDA]", "an illegal memory access", "device-side assert")
@@ -59,11 +62,44 @@ class Divergence:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class Measured:
+    """What the user's metric makes of the compiled, the eager and the reference results, a number for each that it returns;
+    `spread` is how far eager's moves when its inputs do by one unit in the last place."""
+
+    compiled: tuple[float, ...]
+    eager: tuple[float, ...]
+    reference: tuple[float, ...]
+    spread: tuple[float, ...]
+    tolerance: float = 0.0
+
+    @property
+    def by(self) -> float:
+        """How far the compiled result moves the metric; infinite where it is no finite number any more."""
+        steps = [abs(ours - true) for ours, true in zip(self.compiled, self.reference, strict=True)]
+        return max((step if math.isfinite(step) else math.inf for step in steps), default=0.0)
+
+    @property
+    def moved(self) -> bool:
+        """Whether that is over the tolerance, and more than eager's own distance from the reference, or rounding, explains."""
+        rows = zip(self.compiled, self.eager, self.reference, self.spread, strict=True)
+        return any(
+            not math.isfinite(ours)
+            or abs(ours - true) > max(self.tolerance, METRIC_FACTOR * max(abs(near - true), spread))
+            for ours, near, true, spread in rows
+        )
+
+    def __str__(self) -> str:
+        shown = [", ".join(f"{number:.6g}" for number in row) for row in (self.compiled, self.eager, self.reference)]
+        return f"the metric is {shown[0]} compiled, {shown[1]} in eager, {shown[2]} by the reference, tolerance {self.tolerance:g}"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
     """The identity of a failure.
 
-    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind, `ratio` the least that
-    the `ratio` of a wrong float has to be; it is a bound, and no part of the identity.
+    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind. A float off by less than
+    `least` times its tolerance does not count, nor one whose `ratio` is less than that of the signature, which is a bound
+    and no part of the identity.
     Crash: `kind="crash"`, `family` is `exception`, `signal` or `hang`; `name` the exception type or signal, `frame` the
     innermost compiler frame (`file.py:function`), `message` with numbers, names and paths stripped."""
 
@@ -72,6 +108,7 @@ class Signature:
     name: str = ""
     frame: str = ""
     message: str = ""
+    least: float = 0.0
     ratio: float = dataclasses.field(default=0.0, compare=False)
 
     def __str__(self) -> str:
@@ -87,9 +124,10 @@ class Observation:
 
     `phase` is how far it got: `load`, `eager`, `reference`, `compile`, `run`, `done`. `invalid` says why the case is no
     case (eager itself fails). `crash` is set when the compiler or the compiled program raised, died or hung.
-    `drift` lists results out of tolerance that eager's own error explains, `within` is the worst of those that keep it (`bad` 0).
-    `trace` describes every op's value, `drew` names the ops that drew random numbers. `frames` are torch's own of an exception,
-    innermost last, as `torch/_inductor/graph.py:run_node`."""
+    `drift` lists results out of tolerance that eager's own error explains, or that the user's metric lets pass: `metric` has its
+    numbers where it was asked. `within` is the worst of those that keep their tolerance (`bad` 0). `trace` describes every op's
+    value, `drew` names the ops that drew random numbers. `frames` are torch's own of an exception, innermost last, as
+    `torch/_inductor/graph.py:run_node`."""
 
     phase: str
     invalid: str = ""
@@ -106,6 +144,7 @@ class Observation:
     drew: tuple[str, ...] = ()
     within: Divergence | None = None
     frames: tuple[str, ...] = ()
+    metric: Measured | None = None
 
     @property
     def retire_worker(self) -> bool:
@@ -158,16 +197,27 @@ def alike(one: Signature, other: Signature) -> bool:
     return one.family == other.family and (one.name == other.name or (one.name in floats and other.name in floats))
 
 
+def counted(rows: tuple[Divergence, ...], wanted: Signature) -> tuple[Divergence, ...]:
+    """The rows that are loud enough to be of the failure `wanted`."""
+    return tuple(row for row in rows if row.kind != "value" or row.excess >= wanted.least)
+
+
+def loudness(rows: tuple[Divergence, ...]) -> float:
+    """The least that a float must be off by to be as wrong as those of `rows`, in units of its tolerance; 0 for no such bound."""
+    loudest = max((row.excess for row in rows if row.kind == "value" and math.isfinite(row.excess)), default=0.0)
+    least = float(f"{AS_LOUD * loudest:.1g}")
+    return least if least > 1 else 0.0
+
+
 def matches(observation: Observation, wanted: Signature) -> bool:
     """Whether `observation` shows the failure `wanted`. Wrong values stay wrong values whatever their type, since the
     float that an op gets wrong is often the work of an integer or a NaN further up, but a float that is hardly off is drift;
     metadata must match in kind."""
     if wanted.kind == "crash":
         return observation.crash == wanted
-    if wanted.family == "value":
-        rows = (row for row in observation.divergences if row.kind in VALUE_KINDS)
-        return any(row.kind != "value" or row.ratio >= wanted.ratio for row in rows)
-    return any(divergence.kind == wanted.name for divergence in observation.divergences)
+    kinds = VALUE_KINDS if wanted.family == "value" else (wanted.name,)
+    rows = (row for row in counted(observation.divergences, wanted) if row.kind in kinds)
+    return any(row.kind != "value" or row.ratio >= wanted.ratio for row in rows)
 
 
 def classify(observation: Observation, wanted: Signature) -> Verdict:
@@ -180,17 +230,18 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
         return Verdict(Outcome.TIMED_OUT, observation, observation.crash)
     if matches(observation, wanted):
         return Verdict(Outcome.FAILS, observation, wanted)
-    seen = observation.crash or accuracy_signature(observation.divergences)
+    seen = observation.crash or accuracy_signature(counted(observation.divergences, wanted))
     return Verdict(Outcome.SLIPPED if seen else Outcome.PASSES, observation, seen)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
-    """What a worker is asked. `action` is `judge` (answer: Observation), `patch` (the same of `whole` run eagerly, with what
-    `case` gives once compiled in place of the results of its ops), `materialise` (answer: the case with every
-    derived value recorded), `trace` (answer: Observation of the eager run alone) or `warm` (answer: the question, once
+    """What a worker is asked. `action` is `judge` (answer: Observation), `patch` (the same of the program `inside` run eagerly,
+    with what `case` gives once compiled in place of the results of its ops), `materialise` (answer: the case with every derived
+    value recorded), `trace` (answer: Observation of the eager run alone) or `warm` (answer: the question, once
     everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager runs on shaken inputs
-    that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values."""
+    that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values.
+    `metric` names the user's function ("" for none) and `whole` the saved case whose outputs it is of."""
 
     action: str
     case: Case
@@ -200,7 +251,10 @@ class Question:
     atol: float | None = None
     reference: str = "auto"
     noise: int = 0
-    whole: Case | None = None
+    metric: str = ""
+    metric_tol: float = 0.0
+    whole: str = ""
+    inside: Case | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

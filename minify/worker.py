@@ -22,9 +22,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from minify import metric as metrics
 from minify import torch_internals
 from minify.case import Case, Ref
 from minify.crashes import crash_signature, first_line, root_frames, trace_text
+from minify.errors import UsageError
 from minify.fork_server import connected
 from minify.reference import forward_run, lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
@@ -46,10 +48,13 @@ def main() -> None:
             link.answer(_excuse(error))
 
 
-def _excuse(error: Exception) -> Observation | WorkerError:
-    """What is answered where there is no answer. All but a lack of memory is a bug of ours, and reported as such."""
+def _excuse(error: Exception) -> Observation | UsageError | WorkerError:
+    """What is answered where there is no answer. All but a lack of memory, and a metric of the user's that gives no number, is a
+    bug of ours, and reported as such."""
     if out_of_memory(error):
         return Observation("", worker_lost=f"out of memory: {first_line(str(error))}")
+    if isinstance(error, UsageError):
+        return UsageError(error.message, error.next_step)
     return WorkerError("".join(traceback.format_exception(error))[-2000:])
 
 
@@ -94,6 +99,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
     case = question.case
     with contextlib.ExitStack() as stack:
         enter("load")
+        judge = metrics.judge_for(question)
         live = _attempt(lambda: replay(case, Path(question.store)), "cannot be loaded")
         stack.enter_context(torch_internals.no_caches())
         _attempt(lambda: stack.enter_context(applied(live)), "settings do not apply")
@@ -126,25 +132,27 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
             return dataclasses.replace(facts, **crash)
         if question.check != "accuracy" or compiled is None:
             return facts
-        return _compared(question, case, live, Beside(compiled, eager, truth), facts, enter)
+        return _compared(question, Beside(case, live, compiled, eager, truth, judge), facts, enter)
 
 
 @dataclasses.dataclass(frozen=True)
 class Beside:
-    """A run of a program that may be wrong, and those it is held against."""
+    """A run of a case that may be wrong, those it is held against, and the user's metric if that has a say."""
 
+    case: Case
+    live: Replay
     run: Run
     eager: Run
     truth: Run | None
+    judge: metrics.Judge | None
 
 
-def _compared(
-    question: Question, case: Case, live: Replay, runs: Beside, facts: Observation, enter: Callable[[str], None]
-) -> Observation:
+def _compared(question: Question, runs: Beside, facts: Observation, enter: Callable[[str], None]) -> Observation:
     """`facts`, and where the run departs from eager and the reference by more than rounding explains."""
     enter("compare")
-    tolerance = Tolerance(question.rtol, question.atol)
+    case, live, tolerance = runs.case, runs.live, Tolerance(question.rtol, question.atol)
     found = compare_runs(case, runs.run, runs.eager, runs.truth, tolerance)
+    moved: list[Run | None] = []
     if found.wrong and question.noise:  # shaken runs only explain: they cannot make wrong what is right without
         enter("reference")
         half = rounds_in_half(case, facts.trace)
@@ -152,13 +160,19 @@ def _compared(
         rounded = rounded_runs(case, live.make_inputs, found.wrong, question.noise, live.scope)
         enter("compare")
         found = compare_runs(case, runs.run, runs.eager, runs.truth, tolerance, trials, rounded)
-    return dataclasses.replace(facts, divergences=found.wrong, drift=found.drift, within=found.within)
+        moved = [*trials, *rounded]
+    wrong, drift, measured = found.wrong, found.drift, None
+    if runs.judge is not None and runs.judge.is_asked(wrong, drift):
+        enter("metric")
+        wrong, drift, measured = runs.judge.rule(wrong, drift, runs.run, runs.eager, runs.truth, moved)
+        enter("compare")
+    return dataclasses.replace(facts, divergences=wrong, drift=drift, within=found.within, metric=measured)
 
 
 def _patched(question: Question, enter: Callable[[str], None]) -> Observation:
     """The whole program in eager, with the compiled results of `question.case` in place of those of its ops: is that enough to
     make it wrong? Nothing is told where none of these results is the whole's, or the case fails otherwise."""
-    part, whole = question.case, question.whole
+    part, whole = question.case, question.inside
     assert whole is not None
     with contextlib.ExitStack() as stack:
         enter("load")
@@ -186,8 +200,11 @@ def _patched(question: Question, enter: Callable[[str], None]) -> Observation:
         run = forward_run(forward, live.make_inputs, None, live.scope, patches)
         if run is None or not patches:
             return Observation("reference")
-        runs = Beside(run, Run(pair.low, pair.steps.eager, {}), reference_run(pair))
-        return _compared(question, forward, live, runs, Observation("", trace=tuple(pair.steps.trace)), enter)
+        judge = (
+            metrics.of_whole(metrics.named(question.metric, question.metric_tol), whole) if question.metric else None
+        )
+        runs = Beside(forward, live, run, Run(pair.low, pair.steps.eager, {}), reference_run(pair), judge)
+        return _compared(question, runs, Observation("", trace=tuple(pair.steps.trace)), enter)
 
 
 def _attempt(action: Callable[[], Any], what: str) -> Any:

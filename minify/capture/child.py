@@ -40,6 +40,8 @@ class Plan:
     dynamic: bool | None = None
     train: bool = False
     keep: bool = False
+    metric: str = ""
+    metric_tol: float = 0.0
 
 
 def main() -> None:
@@ -60,6 +62,7 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
 
     from minify import torch_internals
     from minify.capture.watch import Watch, Watcher
+    from minify.errors import UsageError
     from minify.tolerance import Tolerance
 
     tolerance = Tolerance(plan.rtol, plan.atol)
@@ -73,6 +76,11 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
         watcher.event("compiles")
         return watcher.wrap(compiler, how)
 
+    try:
+        watcher.metric = _metric(plan, module)
+    except UsageError as error:
+        watcher.refuse(error)
+        return
     try:
         if plan.device:
             with _usable(f"--device {plan.device}", watcher):
@@ -94,6 +102,17 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
+
+
+def _metric(plan: Plan, module: types.ModuleType) -> Any:
+    """The user's metric, None where there is none. One that the script itself defines is looked up in it when it is needed, so
+    that the script is run once. Raises UsageError."""
+    from minify.metric import Metric, named
+
+    where, _, name = plan.metric.rpartition(":")
+    if where == plan.script:
+        return Metric(plan.metric, lambda *outputs: vars(module)[name](*outputs), plan.metric_tol)
+    return named(plan.metric, plan.metric_tol) if plan.metric else None
 
 
 @contextlib.contextmanager

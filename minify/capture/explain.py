@@ -27,6 +27,7 @@ _ROOM_BYTES = 1 << 16
 def explain(plan: Plan, events: Sequence[Event], ending: str, timeout: float) -> NoReturn:
     """Raise UsageError, NoFailure or Unstable. `ending` is how the child ended, "" for by itself."""
     _refuse_full_disk(Path(plan.folder), events)
+    _refuse_metric(plan, events, ending, timeout)
     _refuse_before_graph(plan, events, timeout)
     _refuse_unkept_crash(plan, events, ending, timeout)
     _explain(plan, events, ending, timeout)
@@ -44,6 +45,16 @@ def _refuse_full_disk(folder: Path, events: Sequence[Event]) -> None:
         raise UsageError(
             f"cannot write to {folder}: {error.strerror}", "make room and run `minify resume` on it"
         ) from error
+
+
+def _refuse_metric(plan: Plan, events: Sequence[Event], ending: str, timeout: float) -> None:
+    """A metric of the user's own that gives no numbers."""
+    refused = next((event for event in events if event["event"] == "refused"), None)
+    if refused is not None:
+        raise UsageError(refused["message"], refused["next_step"])
+    if ending and events and events[-1]["event"] == "measuring":
+        how = f"is not done after {timeout:g} s" if ending == "hang" else f"ends with {ending}"
+        raise UsageError(f"--metric {plan.metric} {how}", "it is called for each run that is out of tolerance")
 
 
 def _refuse_before_graph(plan: Plan, events: Sequence[Event], timeout: float) -> None:
@@ -145,11 +156,29 @@ def _explain(plan: Plan, events: Sequence[Event], ending: str, timeout: float) -
             f"no run of the {regions} region(s) that {name} compiles could be checked: {short(skipped[0]['why'])}",
             "whether they diverge is not known",
         )
-    raise NoFailure(_no_failure(plan, by_name, regions, ending), f"the script's output is in {log}")
+    step = f"the script's output is in {log}"
+    raise NoFailure(
+        _no_failure(plan, by_name, regions, ending), f"{_other_kind(plan, events, ending)}; {step}".lstrip("; ")
+    )
+
+
+def _other_kind(plan: Plan, events: Sequence[Event], ending: str) -> str:
+    """The command that looks for what this one does not, where that may be what ails the program; else ""."""
+    if plan.kind == "crash":
+        return "whether its results are right, `minify accuracy` tells"
+    last = events[-1]["event"] if events else ""
+    died = ending in signal.Signals.__members__ and last in ("compiling", "running")
+    raised = any(event.get("raised") for event in events if event["event"] == "left")
+    return "try `minify crash`" if died or raised else ""
 
 
 def short(text: str) -> str:
     return " ".join(text.split())[:200]
+
+
+def _loudest(measured: Sequence[Event]) -> Sequence[Event]:
+    """The one that moves the user's metric most, if there is any."""
+    return sorted(measured, key=lambda event: float(event["by"]))[-1:]
 
 
 def _no_failure(plan: Plan, by_name: dict[str, list[Event]], regions: int, ending: str) -> str:
@@ -166,6 +195,7 @@ def _no_failure(plan: Plan, by_name: dict[str, list[Event]], regions: int, endin
         return f"no crash in the {regions} region(s) that {name} compiles{note}{ended}"
     drift = by_name.get("drift", ())
     if drift:
+        note = "".join(f"; {event['text']}" for event in _loudest(by_name.get("metric", ()))) + note
         worst = max(drift, key=lambda row: float(row["excess"]))
         return (
             f"drift, no divergence, in the {regions} region(s) that {name} compiles: max abs {worst['max_abs']:.3g}, "

@@ -65,6 +65,8 @@ def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: C
         tell(f"it fails in run {call} of its region; once more, to keep the inputs of that run")
         again, later = _one_run(dataclasses.replace(plan, record_call=call), timeout, stopped, tell)
         suspects = _suspects(plan, later, again) or suspects
+    if any(event["event"] == "refused" for event in events):
+        suspects = ()
     if suspects and _ended_outside(plan, events, ending):
         what = "was silent for too long and was stopped" if ending == "hang" else f"ended with {ending}"
         tell(f"the script {what} outside its compiled regions; the backward of one may be why")
@@ -161,7 +163,7 @@ def _follow(
             if (line := _line(last)) not in told:
                 tell(line)
                 told.add(line)
-        if last and last["event"] in ("diverged", "crashed") and not plan.every:
+        if last and (last["event"] == "refused" or (last["event"] in ("diverged", "crashed") and not plan.every)):
             return "enough"
         if last and time.time() - last["time"] > _patience(plan, last, backward, timeout):
             return "hang"
@@ -174,7 +176,7 @@ def _follow(
 def _patience(plan: Plan, last: Event, backward: bool, timeout: float) -> float:
     """Seconds of silence after the event `last` that count as a hang. Twice as many where that is only a guess: AOTAutograd
     compiles and runs the backward of a region when the script is long out of it, and scripts do long work of their own."""
-    if last["event"] in ("compiling", "running"):
+    if last["event"] in ("compiling", "running", "measuring"):
         return timeout
     unseen = plan.kind == "crash" and backward and last["event"] == "left"
     return 2 * timeout if unseen else math.inf
@@ -186,6 +188,7 @@ _TOLD = {
     "running": "running",
     "diverged": "its compiled result diverges",
     "crashed": "its compile or run raises",
+    "metric": "{text}",
     "deferred": "{why}: to be judged in a fresh process",
     "skipped": "cannot be written down: {why}",
     "unchecked": "cannot be checked here: {why}",

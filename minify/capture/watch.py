@@ -19,14 +19,15 @@ from typing import Any
 import torch
 
 from minify import case as cases
-from minify import crashes, interpret, reference, rounding, torch_internals, trial
+from minify import crashes, interpret, reference, torch_internals, trial
+from minify import metric as metrics
+from minify.capture import comparison, snapshot
 from minify.capture import prelude as preludes
-from minify.capture import snapshot
 from minify.capture.aten import aten_snapshots, kept
 from minify.capture.convert import Converted, Unrepresentable, convert
 from minify.case import Const
-from minify.tolerance import NOISE, Tolerance
-from minify.verdict import Divergence
+from minify.errors import UsageError
+from minify.tolerance import Tolerance
 
 CHECKED_CALLS = 16
 
@@ -70,6 +71,7 @@ class Watcher:
         self.regions: list[Region] = []
         self._globals = script_globals
         self.source = script_source
+        self.metric: metrics.Metric | None = None
         self._busy = False
         self.found = 0
 
@@ -98,6 +100,10 @@ class Watcher:
         """Append one line to the journal, at once."""
         with (self.watch.folder / "events.jsonl").open("a") as stream:
             stream.write(json.dumps({"event": name, "time": time.time(), **facts}) + "\n")
+
+    def refuse(self, error: UsageError) -> None:
+        """Tell that something the user gave is of no use; whoever follows the journal ends this process then."""
+        self.event("refused", message=error.message, next_step=error.next_step)
 
     def _enter_region(self, module: torch.fx.GraphModule, how: dict[str, Any]) -> Region:
         number = len(self.regions)
@@ -212,11 +218,13 @@ class Watcher:
             with warnings.catch_warnings():  # the script may have made errors of them
                 warnings.simplefilter("ignore")
                 self._compare(region, compiled, taken, args, result)
+        except UsageError as error:
+            self.refuse(error)
         except Exception as error:  # noqa: BLE001 - eager cannot run it, say: worth a note, never the user's run
             self.event(
                 "unchecked", region=region.number, why=f"{type(error).__name__}: {crashes.first_line(str(error))}"
             )
-            self._save_aten(region, _placed(taken, taken.values(), args))
+            self._save_aten(region, comparison.placed(taken, taken.values(), args))
         finally:
             interpret.restore_random(state)
         return result
@@ -236,14 +244,18 @@ class Watcher:
         truth = reference.reference_run(pair)
         found = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance)
         wrong, drift = found.wrong, found.drift
-        sure = [row for row in wrong if row.where.startswith("output:")]
+        sure, moved = [row for row in wrong if row.where.startswith("output:")], list[trial.Run | None]()
         if sure:
-            trials, rounded = _moved_runs(case, taken, sure)
+            trials, rounded = comparison.moved_runs(case, taken, sure)
             left = trial.compare_runs(case, ours, eager, truth, self.watch.tolerance, trials, rounded)
-            sure = [row for row in left.wrong if row.where.startswith("output:")]
+            sure, moved = [row for row in left.wrong if row.where.startswith("output:")], [*trials, *rounded]
+        tell = functools.partial(self.event, region=region.number, call=region.calls)
+        wrong, drift, passed = metrics.ruled(self.metric, case, wrong, drift, (ours, eager, truth, moved), tell)
+        sure = [row for row in sure if not (passed and metrics.judged(row))]
         if not wrong and taken.settings.backward:
-            found = _compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
-            wrong, drift = found.wrong, drift + found.drift
+            found = comparison.compare_gradients(case, taken, compiled, args, pair, self.watch.tolerance)
+            wrong = tuple(row for row in found.wrong if not (passed and metrics.judged(row)))
+            drift += found.drift
         for row in drift:
             self.event("drift", region=region.number, call=region.calls, **dataclasses.asdict(row))
         if wrong:
@@ -266,7 +278,7 @@ class Watcher:
         cannot run (a custom op without one, say), is left out from here on."""
         wanted = self.watch.reference
         while True:
-            case = cases.Case(cases.Program(converted.graph), _placeholders(taken), taken.settings)
+            case = cases.Case(cases.Program(converted.graph), comparison.placeholders(taken), taken.settings)
             try:
                 return (
                     case,
@@ -337,55 +349,3 @@ def _constants(settings: cases.Settings) -> set[str]:
 
 def _wants_backward(args: Sequence[Any]) -> bool:
     return torch.is_grad_enabled() and any(isinstance(arg, torch.Tensor) and arg.requires_grad for arg in args)
-
-
-def _placeholders(taken: snapshot.Snapshot) -> tuple[Any, ...]:
-    """Inputs that carry layout facts only; enough for naming results and finding who wants a gradient."""
-    return tuple(
-        cases.Input(param.name, meta, cases.Recipe("zeros"))
-        if isinstance(meta, cases.TensorMeta)
-        else cases.ScalarInput(param.name, meta)
-        for param, meta in zip(taken.converted.params, taken.metas, strict=True)
-    )
-
-
-def _placed(taken: snapshot.Snapshot, values: Sequence[Any], args: Sequence[Any]) -> list[Any]:
-    """The region's arguments, with `values` of its parameters in their places."""
-    placed = list(args)
-    for param, value in zip(taken.converted.params, values, strict=True):
-        if param.source is not None:
-            handed = args[param.source]
-            wrapped = isinstance(handed, torch.Tensor) and not isinstance(value, torch.Tensor)
-            placed[param.source] = torch.full_like(handed, value) if wrapped else value
-    return placed
-
-
-def _moved_runs(
-    case: cases.Case, taken: snapshot.Snapshot, wrong: Sequence[Divergence]
-) -> tuple[list[trial.Run | None], list[trial.Run | None]]:
-    """Eager on inputs moved by one unit in the last place, and eager that rounds otherwise in between."""
-    scope = taken.scope()
-
-    def shaken(seed: int) -> tuple[Any, ...]:
-        return rounding.shaken_values(taken.values(), seed)
-
-    trials = [reference.forward_run(case, functools.partial(shaken, seed), scope=scope) for seed in range(NOISE)]
-    return trials, reference.rounded_runs(case, taken.values, wrong, NOISE, scope)
-
-
-def _compare_gradients(
-    case: cases.Case,
-    taken: snapshot.Snapshot,
-    compiled: Callable[..., Any],
-    args: Sequence[Any],
-    pair: reference.Pair,
-    tolerance: Tolerance,
-) -> trial.Findings:
-    """Run the compiled region once more on copies of its inputs, with a backward of our own."""
-    values = taken.values()
-    result = compiled(*_placed(taken, values, args))
-    outputs = tuple(result) if isinstance(result, list | tuple) else (result,)
-    flows = trial.cotangents(case, outputs, pair.flows)
-    ours = trial.Run(values, outputs, trial.gradients(case, values, outputs, flows))
-    eager = trial.Run(pair.low, pair.steps.eager, pair.low_grads)
-    return trial.compare_runs(case, ours, eager, reference.reference_run(pair), tolerance)

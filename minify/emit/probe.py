@@ -10,7 +10,7 @@ import re
 
 from minify.case import Case, Input, OpaqueMeta, Ref, TensorMeta, ValueMeta, tensor_inputs
 from minify.tolerance import Tolerance
-from minify.verdict import VALUE_KINDS, Divergence, Observation, Signature
+from minify.verdict import VALUE_KINDS, Divergence, Observation, Signature, counted
 
 PRINTED_WHOLE = 16  # elements
 _COMPARED_AS_THEY_ARE = ("float32", "float64", "complex64", "complex128")
@@ -32,7 +32,7 @@ def leading(observation: Observation, signature: Signature) -> Divergence | None
     if signature.kind == "crash":
         return None
     kinds = VALUE_KINDS if signature.family == "value" else (signature.name,)
-    rows = [row for row in observation.divergences if row.kind in kinds]
+    rows = [row for row in counted(observation.divergences, signature) if row.kind in kinds]
     if not rows:
         raise ValueError(f"the observation shows no {signature}, but {observation.divergences or 'no divergence'}")
     return max(rows, key=lambda row: (row.kind == signature.name, row.excess))

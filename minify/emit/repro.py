@@ -53,7 +53,8 @@ def emit(
 
 def _whole(case: Case, observation: Observation, signature: Signature, facts: Facts, tolerance: Tolerance) -> str:
     row = leading(observation, signature)
-    check = None if row is None else probe(case, observation, row, tolerance)
+    bounds = dataclasses.replace(tolerance, factor=max(1.0, signature.least))
+    check = None if row is None else probe(case, observation, row, bounds)
     how = compiling(case, random=observation.random)
     inputs, recorded = _inputs(case)
     prelude = list(cst.parse_module(case.program.prelude).body)

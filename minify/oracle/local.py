@@ -20,6 +20,7 @@ from concurrent.futures import TimeoutError as StillRunning
 from pathlib import Path
 
 from minify import case as cases
+from minify import functions
 from minify.case import Case, Graph, Program
 from minify.errors import Stopped, UsageError, WorkerBug
 from minify.oracle.pool import Reply, WorkerPool
@@ -40,21 +41,24 @@ _KILLED_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "hung up")  # the kernel short of 
 
 @dataclasses.dataclass(frozen=True)
 class Manner:
-    """How questions are asked: the check and its tolerance, and the store that recorded values lie in."""
+    """How questions are asked: the check and its tolerance, the store that recorded values lie in, and the user's metric."""
 
     check: str
     store: Path
     rtol: float | None = None
     atol: float | None = None
     reference: str = "auto"
+    metric: str = ""
+    metric_tol: float = 0.0
 
 
 class LocalOracle:
     """Implements `Oracle` with a pool of worker processes. A context manager.
 
     `timeout` bounds one question in seconds; `calibrates` says that it may be set by measure. `rate` is how often the
-    original failed when it was run: below 1, a candidate passes only after enough runs. `bugs` are the errors of our own
-    that left a candidate unjudged. `stopped()` gives a reason as soon as the run is to end."""
+    original failed when it was run: below 1, a candidate passes only after enough runs. `whole` is the digest of the saved case
+    whose outputs the metric is of, "" for none. `bugs` are the errors of our own that left a candidate unjudged. `stopped()`
+    gives a reason as soon as the run is to end."""
 
     def __init__(
         self,
@@ -71,6 +75,7 @@ class LocalOracle:
         self.timeout = 600.0
         self.calibrates = True
         self.rate = 1.0
+        self.whole = ""
         self.bugs: list[str] = []
         self._folder = folder / "verdicts"
         self._folder.mkdir(parents=True, exist_ok=True)
@@ -135,7 +140,7 @@ class LocalOracle:
 
     def patched(self, part: Case, whole: Case) -> Observation:
         """What `whole` shows in eager with the compiled results of `part` in place of its own. A query: `part` is compiled."""
-        return self._settle(self._ask(part, noise=NOISE, whole=whole))
+        return self._settle(self._ask(part, noise=NOISE, inside=whole))
 
     def trace(self, case: Case) -> Observation:
         """What each value is like, from an eager run. Not a query: nothing is compiled."""
@@ -157,15 +162,21 @@ class LocalOracle:
 
     # --- one question ---------------------------------------------------------------------------------------------
 
-    def _question(self, action: str, case: Case, noise: int = 0, whole: Case | None = None) -> Question:
+    def _question(self, action: str, case: Case, noise: int = 0, inside: Case | None = None) -> Question:
         how = self.manner
-        return Question(action, case, how.check, str(how.store), how.rtol, how.atol, how.reference, noise, whole)
+        return Question(
+            action, case, how.check, str(how.store), how.rtol, how.atol, how.reference, noise,
+            how.metric, how.metric_tol, self.whole, inside,
+        )  # fmt: skip
 
-    def _ask(self, case: Case, *, noise: int = 0, run: int = 0, whole: Case | None = None) -> _Asked:
-        question = self._question("patch" if whole else "judge", case, noise, whole)
+    def _ask(self, case: Case, *, noise: int = 0, run: int = 0, inside: Case | None = None) -> _Asked:
+        question = self._question("patch" if inside else "judge", case, noise, inside)
         how = self.manner
-        of = cases.digest(case) + (f" in {cases.digest(whole)}" if whole else "")
-        text = f"{of}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}:{self._surroundings}"
+        of = cases.digest(case) + (f" in {cases.digest(inside)}" if inside else "")
+        text = (
+            f"{of}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}:{self._surroundings}"
+            f":{how.metric}:{functions.content(how.metric)}:{how.metric_tol}:{self.whole}"
+        )
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         known = self._known(key)
         future = None if known else self._pool.submit(question, self.timeout)
@@ -269,6 +280,8 @@ class LocalOracle:
             if isinstance(seen, Observation):
                 _refuse_full_disk(seen.invalid + seen.crash_text)
                 return seen
+            if isinstance(seen, UsageError):
+                raise seen
             _refuse_full_disk(getattr(seen, "text", ""))
             raise _Unjudged(
                 f"a worker failed: {getattr(reply.value, 'text', reply.value)}",
@@ -280,6 +293,8 @@ class LocalOracle:
             raise WorkerBug(f"no worker can be started: {reply.stderr_tail[-500:]}")
         if reply.died in _KILLED_FROM_OUTSIDE or not reply.phase:
             return Observation(reply.phase, worker_lost=f"{reply.died} while in {reply.phase or 'start-up'}")
+        if reply.phase == "metric":
+            raise UsageError(f"--metric {self.manner.metric} ends with {reply.died}", "it has the time of one query")
         hang = reply.died == "timeout"
         if reply.phase in _BEFORE_COMPILE:
             why = f"{_BEFORE_COMPILE[reply.phase]} ends with {reply.died}"

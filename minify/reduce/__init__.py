@@ -48,6 +48,7 @@ def reduce(
         finally:
             searched = session.oracle.queries - before
         explained = explains(session.best)
+        session.hold_to_loudness()
         _record(session, record)
         while _round(session, passes, record):
             pass

@@ -18,7 +18,7 @@ from minify.case import Case, Derived, Op, ValueMeta
 from minify.errors import InvalidCandidate, PassBug
 from minify.oracle import Oracle
 from minify.passes.wellformed import well_formed
-from minify.verdict import Divergence, Observation, Outcome, Signature, Verdict
+from minify.verdict import Divergence, Observation, Outcome, Signature, Verdict, loudness
 
 Build = Callable[[], Case]
 T = TypeVar("T")
@@ -128,6 +128,13 @@ class Session:
         """Exchange the best case for the same one with its derived values recorded."""
         self.best = case
         self._write(case, "recorded")
+
+    def hold_to_loudness(self) -> None:
+        """Where the user's metric chose the best case, let what it lets pass be no failure from here on: the metric has no say in
+        cases that have no place in the original any more, and a small error is easily found beside a large one."""
+        if self.observation.metric is not None:
+            least = loudness(self.observation.divergences)
+            self.signature = dataclasses.replace(self.signature, least=least)
 
     def base_of_best(self) -> str:
         """The digest under which candidates may derive values from the best case."""

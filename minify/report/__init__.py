@@ -12,7 +12,7 @@ from typing import Any
 
 from minify import case as cases
 from minify.case import Case
-from minify.verdict import Observation, Signature
+from minify.verdict import Measured, Observation, Signature
 
 REPORT_SCHEMA = 1
 
@@ -29,7 +29,8 @@ class Report:
     `calls` are the targets of the ops left. `facts` are the questions behind `decisive` and `not_decisive`, `passing` the
     nearest program that passes. `rate` is how often the original failed, `timeout` how many seconds a question had.
     `certificate` says for each pass what came of its sites on the final case; `edits_tried` of them were asked. `explains`:
-    whether the ops that the search found are enough to make the original wrong; None where that could not be told."""
+    whether the ops that the search found are enough to make the original wrong; None where that could not be told. `metric` has
+    the numbers of the user's metric, of the original program, where there is one."""
 
     outcome: str
     exit_code: int
@@ -66,6 +67,7 @@ class Report:
     divergences: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     message: str = ""
+    metric: Measured | None = None
     region: int = 0
     part: str = ""
 
@@ -116,3 +118,11 @@ def versions() -> tuple[tuple[str, str], ...]:
 
 def worst_rows(observation: Observation) -> tuple[dict[str, Any], ...]:
     return tuple(dataclasses.asdict(row) for row in observation.divergences)
+
+
+def unjudged(bugs: list[str]) -> tuple[str, ...]:
+    """A note on candidates that an error of ours left without an answer, if there are any."""
+    if not bugs:
+        return ()
+    last = bugs[-1].strip().splitlines()[-1]
+    return (f"{len(bugs)} candidate(s) could not be judged, an error of minify's own (please report it): {last}",)

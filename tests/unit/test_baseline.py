@@ -14,7 +14,7 @@ from minify.capture.script import Suspect
 from minify.case import Case, Graph, Op, Program, Ref, TensorMeta, ValueMeta
 from minify.errors import NoFailure, Unstable
 from minify.oracle.local import LEAST_TIMEOUT, LocalOracle, Manner
-from minify.verdict import Divergence, Observation, Signature
+from minify.verdict import Divergence, Measured, Observation, Signature
 from tests.cases import build, given, op, tensor
 from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line
 
@@ -95,6 +95,19 @@ def test_drift_is_refused_with_its_numbers() -> None:
         confirmed(ScriptedOracle(DRIFTS))
 
 
+MEASURED = Measured((0.5,), (0.75,), (0.75,), (0.0,), 0.3)
+
+
+def test_drift_by_the_users_metric_is_told_with_its_numbers() -> None:
+    """Those of the run that moved it most."""
+    runs = [dataclasses.replace(DRIFTS, metric=dataclasses.replace(MEASURED, compiled=(c,))) for c in (0.6, 0.5)]
+    told = f"drift, no divergence: {NUMBERS}; the metric is 0.5 compiled, 0.75 in eager, 0.75 by the reference, tolerance 0.3"
+    with pytest.raises(NoFailure, match=told):
+        confirmed(ScriptedOracle(*runs))
+    with pytest.raises(NoFailure, match="ill-conditioned, " + told.removeprefix("drift, ")):
+        confirmed(ScriptedOracle(runs[1], WRONG))
+
+
 def test_what_diverges_no_further_than_eager_on_shaken_inputs_is_ill_conditioned() -> None:
     with pytest.raises(NoFailure, match=f"ill-conditioned, .*{NUMBERS}.*one unit in the last place"):
         confirmed(ScriptedOracle(DRIFTS, WRONG))
@@ -133,6 +146,11 @@ def test_a_region_seen_to_fail_that_is_right_in_fresh_processes_is_unstable() ->
         confirmed(oracle)
     with pytest.raises(Unstable, match="failed in the script"):
         confirmed(ScriptedOracle(RIGHT, check="crash"))
+
+
+def test_a_program_that_does_not_crash_may_be_wrong_all_the_same() -> None:
+    with pytest.raises(NoFailure, match="whether its result is right, `minify accuracy` tells"):
+        confirmed(ScriptedOracle(RIGHT, check="crash"), certain=False)
 
 
 def test_a_region_only_suspected_is_given_up_sooner_and_as_right() -> None:

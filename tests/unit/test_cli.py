@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,8 +13,11 @@ from click.testing import CliRunner, Result
 
 from minify import cli
 from minify.errors import MinifyError, NoFailure, PassBug, Stopped, Unstable, UsageError, WorkerBug
+from minify.progress import counted
 from minify.report import Report
+from minify.runs import RunFolder
 from minify.verdict import Signature
+from tests.reducing import line
 
 
 def minify(*args: object) -> Result:
@@ -69,6 +74,8 @@ def test_a_script_that_is_no_file_is_refused_before_a_folder_is_made(command: st
         ("--workers", "0"),
         ("--runs", "0"),
         ("--reference", "fp8"),
+        ("--metric-tol", "-1"),
+        ("--metric-tol", "nan"),
         ("--nonsense", "1"),
     ],
 )
@@ -77,6 +84,34 @@ def test_a_value_that_cannot_be_used_is_refused(option: str, value: str, script:
     assert result.exit_code == 2
     assert option in lines(result)[-1] or "is no t" in lines(result)[-1]
     assert not Path("minify-out").exists()
+
+
+@pytest.mark.parametrize(
+    "options", [["--metric", "none.py:f"], ["--metric", "none_such:f"], ["--metric", "f"], ["--metric-tol", "1"]]
+)
+def test_a_metric_that_is_not_there_is_refused_in_one_line_before_a_folder_is_made(
+    options: list[str], script: Path
+) -> None:
+    result = minify("accuracy", script, *options)
+    assert (result.exit_code, len(lines(result))) == (2, 1) and options[0] in result.stderr
+    assert not Path("minify-out").exists()
+
+
+def test_a_metric_is_kept_in_the_request_by_a_name_that_holds_anywhere(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    ending_with(monkeypatch, NoFailure("none"))
+    minify("accuracy", script, "--metric", "net.py:top1", "--metric-tol", "1e-2", "--out", tmp_path / "out")
+    request = RunFolder(tmp_path / "out").load_request()
+    assert (request.metric, request.metric_tol) == (f"{script}:top1", 0.01)
+    assert (request.plan(tmp_path).metric, request.plan(tmp_path).metric_tol) == (f"{script}:top1", 0.01)
+    manner = request.manner(tmp_path)
+    assert (manner.metric, manner.metric_tol) == (f"{script}:top1", 0.01)
+
+
+def test_a_crash_has_no_metric(script: Path) -> None:
+    assert minify("crash", script, "--metric", "net.py:top1").exit_code == 2
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("1.5s", 1.5), ("5m", 300), ("2h", 7200)])
@@ -281,3 +316,34 @@ def test_stage_looks_for_wrong_results_and_then_for_crashes_unless_told(
     monkeypatch.setattr("minify.locate.locate", look)
     assert minify("stage", script, *given).exit_code == 0
     assert asked == [(kinds[0], kinds)]
+
+
+@pytest.mark.parametrize(
+    ("count", "noun", "told"),
+    [
+        (1, "query", "1 query"),
+        (0, "query", "0 queries"),
+        (2, "query", "2 queries"),
+        (1, "op", "1 op"),
+        (3, "op", "3 ops"),
+    ],
+)
+def test_one_is_told_in_the_singular(count: int, noun: str, told: str) -> None:
+    assert counted(count, noun) == told
+
+
+def test_the_last_line_of_a_run_counts_in_the_singular_where_there_is_one(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ending_with(monkeypatch, dataclasses.replace(report(tmp_path), queries=1, one_minimal=True, edits_tried=1))
+    told = lines(minify("accuracy", script))[-1]
+    assert "1 -> 1 op," in told and "1-minimal (1 edit tried)" in told and "1 query," in told
+
+
+def test_the_live_line_counts_in_the_singular_where_there_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    oracle = SimpleNamespace(queries=1, cache_hits=0)
+    session: Any = SimpleNamespace(oracle=oracle, counts={}, best=line("torch.neg"), working_on="screen")
+    screen = cli.Screen()
+    screen._last = -60.0
+    screen.searching(session)
+    assert "screen: 1 op, 1 query, 0 cached" in capsys.readouterr().err

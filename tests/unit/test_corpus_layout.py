@@ -76,8 +76,28 @@ def test_a_corpus_folder_has_a_program_that_parses_and_its_expectation(folder: P
     assert ast.get_docstring(tree), "model.py starts with a docstring that says what the program does"
     assert "minify" not in source, "a corpus program is what a user has: it knows nothing of minify"
     assert (folder / "expected.toml").is_file()
-    strays = {path.name for path in folder.iterdir()} - {"model.py", "expected.toml", "__pycache__"}
+    strays = {path.name for path in folder.iterdir()} - {"model.py", "expected.toml", "metric.py", "__pycache__"}
     assert not strays
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
+def test_a_metric_beside_a_program_is_the_one_it_is_judged_by(folder: Path) -> None:
+    args = expected_of(folder)["args"]
+    assert isinstance(args, list)
+    asked = [str(arg).partition(":") for arg in args if "metric.py:" in str(arg)]
+    assert [where for where, _, _ in asked] == [f"corpus/{folder.name}/metric.py"] * (folder / "metric.py").is_file()
+    for _, _, name in asked:
+        tree = ast.parse((folder / "metric.py").read_text(encoding="utf-8"))
+        assert ast.get_docstring(tree) and name in {
+            node.name for node in tree.body if isinstance(node, ast.FunctionDef)
+        }
+        assert args[args.index("--metric-tol") + 1]
+
+
+def test_quantised_programs_are_judged_by_a_metric() -> None:
+    judged = [folder for folder in FOLDERS if (folder / "metric.py").is_file()]
+    assert sum(expected_of(folder)["exit_code"] == 1 for folder in judged) >= 2
+    assert any(expected_of(folder)["exit_code"] == 0 for folder in judged)
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)

@@ -35,6 +35,7 @@ from minify.emit import Facts, Verification, check, data_of, emit, inline_values
 from minify.emit.compiling import SWITCHES
 from minify.emit.crash import telling_words
 from minify.emit.literals import numbers, plainer_literals, with_plainer_literals
+from minify.emit.probe import leading
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.tolerance import Tolerance
 from minify.verdict import Divergence, Observation, Question, Signature, accuracy_signature
@@ -322,6 +323,17 @@ def test_eager_kernels_need_no_fallback_for_random_numbers() -> None:
 def test_a_given_tolerance_is_the_one_compared_with() -> None:
     case = two_ops(SQUARE)
     assert "rtol=0.1, atol=1e-5" in emit(case, WRONG, ANY_VALUE, Facts(), Tolerance(rtol=0.1))
+
+
+def test_what_is_too_quiet_to_be_the_failure_is_within_the_tolerance_of_its_repro() -> None:
+    quiet, loud = (
+        Divergence(f"output:{name}", "value", excess=excess) for name, excess in (("a", 299.0), ("b", 301.0))
+    )
+    wanted = dataclasses.replace(ANY_VALUE, least=300.0)
+    text = emit(two_ops(SQUARE, outputs=("a", "b")), Observation("done", divergences=(quiet, loud)), wanted, Facts())
+    assert "rtol=0.003, atol=0.003" in text and "(output 1)" in text
+    integer = dataclasses.replace(quiet, kind="integer")
+    assert leading(Observation("done", divergences=(integer, dataclasses.replace(loud, excess=9.0))), wanted) == integer
 
 
 def test_eagers_own_error_is_allowed_for_where_the_bug_stands_clear_of_it() -> None:

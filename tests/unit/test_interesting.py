@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from minify import interesting
 from minify.case import Case
 from minify.certificate import certify
 from minify.errors import UsageError
@@ -82,3 +85,17 @@ def test_it_is_asked_before_a_compile_is_paid_for(tmp_path: Path) -> None:
     session = Session(CASE, Observation("done"), WRONG_VALUE, oracle, tmp_path, lambda base: None, interesting=wanted)
     assert session.first("cut ops", [lambda: line("torch.relu")]) is None
     assert (len(asked), oracle.queries) == (1, 0)
+
+
+def test_a_function_that_does_not_come_back_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow.py").write_text("import time\n\ndef waits(source):\n    time.sleep(60)\n")
+    monkeypatch.setattr(interesting, "SECONDS", 0.1)
+    before = signal.getsignal(signal.SIGALRM)
+    with pytest.raises(UsageError, match=r"raised TimeoutError: not done after 0.1 s"):
+        condition(f"{tmp_path}/slow.py:waits")(CASE)
+    assert signal.getsignal(signal.SIGALRM) is before and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_function_may_be_asked_from_any_thread(spec: str) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        assert pool.submit(condition(spec), CASE).result()

@@ -17,7 +17,7 @@ import pytest
 
 from minify import baseline
 from minify.case import Case, Recipe, tensor_inputs
-from minify.errors import Stopped, WorkerBug
+from minify.errors import Stopped, UsageError, WorkerBug
 from minify.oracle.local import COLD, ENOUGH_SEEN, LEAST_TIMEOUT, NOISE, RETRIES, LocalOracle, Manner
 from minify.oracle.pool import Reply
 from minify.verdict import Divergence, Observation, Outcome, Question, Signature, WorkerError
@@ -117,14 +117,45 @@ def with_values(case: Case) -> Case:
         (CASE, {"atol": 1e-3}),
         (CASE, {"reference": "fp32"}),
         (CASE, {"check": "crash"}),
+        (CASE, {"metric": "scores:top1"}),
+        (CASE, {"metric": "scores:top1", "metric_tol": 0.1}),
     ],
-    ids=["values", "settings", "rtol", "atol", "reference", "check"],
+    ids=["values", "settings", "rtol", "atol", "reference", "check", "metric", "metric_tol"],
 )
 def test_whatever_can_change_the_answer_is_part_of_its_key(opened: Open, case: Case, manner: dict[str, Any]) -> None:
     opened(lambda question: told(WRONG)).judge(CASE, WRONG_VALUE)
     other = opened(manner=manner)
     other.judge(case, WRONG_VALUE)
     assert (other.queries, other.cache_hits) == (1, 0)
+
+
+def test_a_metric_that_was_edited_or_is_of_another_program_is_asked_again(opened: Open, tmp_path: Path) -> None:
+    scores = tmp_path / "scores.py"
+    scores.write_text("def top1(x): return 1")
+    for body, whole, queries in (("1", "", 1), ("1", "", 0), ("2", "", 1), ("2", "ab" * 16, 1), ("2", "ab" * 16, 0)):
+        scores.write_text(f"def top1(x): return {body}")
+        oracle = opened(manner={"metric": f"{scores}:top1", "metric_tol": 0.5})
+        oracle.whole = whole
+        oracle.judge(CASE, WRONG_VALUE)
+        assert oracle.queries == queries
+        asked = pool_of(oracle).asked
+        assert [(one.metric, one.metric_tol, one.whole) for one in asked] == [(f"{scores}:top1", 0.5, whole)] * queries
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (told(UsageError("--metric m:f raised ValueError: no", "it is called so")), "raised ValueError: no; it is"),
+        (died("timeout", "metric"), "--metric m:f ends with timeout"),
+        (died("SIGSEGV", "metric"), "--metric m:f ends with SIGSEGV"),
+    ],
+)
+def test_a_metric_that_gives_no_number_in_a_worker_ends_the_run_as_the_users_error(
+    reply: Reply, said: str, opened: Open
+) -> None:
+    oracle = opened(lambda question: reply, manner={"metric": "m:f"})
+    with pytest.raises(UsageError, match=said):
+        oracle.judge(CASE, WRONG_VALUE)
 
 
 def smi(folder: Path, *names: str) -> str:
@@ -480,7 +511,7 @@ def test_what_a_part_does_in_the_whole_is_a_query_of_its_own_and_kept(opened: Op
     oracle = opened(lambda question: told(WRONG if question.action == "patch" else RIGHT))
     assert oracle.patched(part, CASE) == WRONG and not oracle.judge(part, WRONG_VALUE).fails
     (asked, _) = pool_of(oracle).asked
-    assert (asked.case, asked.whole, asked.noise, oracle.queries) == (part, CASE, NOISE, 2)
+    assert (asked.case, asked.inside, asked.noise, oracle.queries) == (part, CASE, NOISE, 2)
     again = opened()
     assert again.patched(part, CASE) == WRONG and (again.queries, again.cache_hits) == (0, 1)
     again.patched(part, with_values(CASE))

@@ -18,7 +18,7 @@ from minify.passes.cut_ops import keep
 from minify.reduce import Session, _Sites, find_alone, reduce
 from minify.reduce.screen import chunks, suspects, unlike_first, wrong_alone
 from minify.reduce.search import sweep_sites
-from minify.verdict import Divergence, Observation, Outcome, Signature
+from minify.verdict import Divergence, Measured, Observation, Outcome, Signature
 from tests.cases import build, op, tensor
 from tests.fake_oracle import FakeOracle
 from tests.reducing import (
@@ -491,3 +491,27 @@ def test_the_ops_that_the_search_ends_with_are_asked_before_their_inputs_change(
     assert reduction.explains is False
     assert [[call.name for call in case.graph.ops] for case in asked] == [["n2"]]
     assert isinstance(cases.tensor_inputs(asked[0])[0].value, Derived)
+
+
+# --- what the user's metric chose ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("measured", [True, False])
+def test_what_the_metric_chose_is_not_exchanged_for_a_small_error_in_the_same_place(
+    measured: bool, tmp_path: Path
+) -> None:
+    """The cut itself is off by 1e4 times its tolerance; once its input has shrunk, by 900 times."""
+    case = line(*["torch.neg"] * 6, "torch.relu")
+    metric = Measured((0.5,), (0.9,), (0.9,), (0.0,)) if measured else None
+
+    def answer(candidate: Case) -> bool | Observation:
+        if is_screen(candidate) or "torch.relu" not in {call.target for call in candidate.graph.ops}:
+            return False
+        whole = cases.element_count(candidate) == cases.element_count(case)
+        row = Divergence("output:n6", "value", excess=1e4 if whole else 900.0)
+        return Observation("compare", divergences=(row,), metric=metric)
+
+    run = run_reduction(case, answer, tmp_path)
+    assert run.targets == ["torch.relu"] and run.reduction.one_minimal
+    assert run.session.signature.least == (2000.0 if measured else 0.0)
+    assert (cases.element_count(run.reduction.case) == cases.element_count(case)) == measured

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
+import types
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from minify.capture import child, script
 from minify.capture.child import Plan
 from minify.capture.explain import Event
 from minify.capture.script import Journal, Suspect, watch_script
-from minify.errors import MinifyError, NoFailure, Unstable
+from minify.errors import MinifyError, NoFailure, Unstable, UsageError
 from minify.verdict import Signature
 
 SIGNATURE = {"kind": "crash", "family": "exception", "name": "RuntimeError", "frame": "", "message": "no"}
@@ -260,3 +262,103 @@ def test_a_script_in_which_something_raised_or_that_was_ended_is_troubled(
     monkeypatch.setattr(script, "_run_child", run_child)
     plan = Plan(script="s.py", args=(), folder=str(tmp_path), kind="accuracy", keep=True)
     assert watch_script(plan, 60.0, lambda: "", lambda line: None).troubled == troubled
+
+
+LEFT: Event = {"event": "left", "region": 0}
+REGION: Event = {"event": "region", "region": 0, "ops": 2}
+RAISED: Event = {"event": "raised", "type": "LoweringError", "text": "no", "where": "line 3"}
+
+
+@pytest.mark.parametrize(
+    ("how", "events"),
+    [
+        ("", [RUNNING, {**LEFT, "raised": "LoweringError"}, RAISED]),
+        ("", [{"event": "compiling", "region": 0}, {**LEFT, "raised": "LoweringError"}]),  # and the script caught it
+        ("SIGSEGV", [RUNNING]),
+        ("hang", [RUNNING]),
+    ],
+)
+def test_a_crash_where_wrong_results_were_looked_for_points_to_minify_crash(
+    how: str, events: list[Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = ending(monkeypatch, tmp_path, how, REGION, *events, kind="accuracy")
+    assert isinstance(error, NoFailure) and "try `minify crash`" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("how", "events"), [("", [LEFT]), ("SIGSEGV", [RUNNING, LEFT]), ("exit 3", [RUNNING]), ("", [LEFT, RAISED])]
+)
+def test_a_script_that_ends_otherwise_does_not(
+    how: str, events: list[Event], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = ending(monkeypatch, tmp_path, how, REGION, *events, kind="accuracy")
+    assert isinstance(error, NoFailure) and "minify crash" not in str(error)
+
+
+def test_where_nothing_crashes_results_may_be_wrong_all_the_same(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = ending(monkeypatch, tmp_path, "", REGION, RUNNING, LEFT)
+    assert isinstance(error, NoFailure) and "whether its results are right, `minify accuracy` tells; the" in str(error)
+
+
+# --- the user's metric ---------------------------------------------------------------------------------------------------
+
+DIVERGED: Event = {"event": "diverged", "region": 0, "call": 1, "case": "0.case", "rows": [], "sure": []}
+REFUSED: Event = {
+    "event": "refused",
+    "message": "--metric m.py:f raised ValueError: no",
+    "next_step": "it is called so",
+}
+
+
+def test_a_metric_that_is_none_ends_the_run_whatever_else_was_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = ending(monkeypatch, tmp_path, "enough", REGION, RUNNING, DIVERGED, REFUSED, kind="accuracy")
+    assert isinstance(error, UsageError) and str(error) == "--metric m.py:f raised ValueError: no; it is called so"
+
+
+@pytest.mark.parametrize(("how", "said"), [("hang", "is not done after 60 s"), ("SIGSEGV", "ends with SIGSEGV")])
+def test_a_metric_that_does_not_come_back_is_the_users_error(
+    how: str, said: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    error = ending(monkeypatch, tmp_path, how, REGION, RUNNING, {"event": "measuring", "region": 0}, kind="accuracy")
+    assert isinstance(error, UsageError) and said in str(error)
+
+
+def test_drift_in_the_script_is_told_with_the_numbers_of_the_metric_that_moved_most(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    drift = {"event": "drift", "region": 0, "max_abs": 0.5, "max_rel": 0.25, "eager_abs": 0.125, "excess": 2.0}
+    rows = [{"event": "metric", "region": 0, "by": by, "text": f"the metric moved by {by}"} for by in (0.1, 0.3, 0.2)]
+    error = ending(monkeypatch, tmp_path, "", REGION, RUNNING, drift, *rows, kind="accuracy")
+    assert isinstance(error, NoFailure)
+    assert "drift, no divergence" in str(error) and "eager's own error 0.125; the metric moved by 0.3;" in str(error)
+
+
+@pytest.mark.parametrize("last", [REFUSED, DIVERGED])
+def test_the_script_is_stopped_as_soon_as_the_metric_is_refused(last: Event, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text(text({**last, "time": time.time()}))
+    plan = Plan(script="s.py", args=(), folder=str(tmp_path), kind="accuracy")
+    assert script._follow(Child(), plan, 60.0, lambda: "", lambda line: None) == "enough"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("silent", "how"), [(70, "hang"), (50, "")])
+def test_a_metric_has_the_time_of_one_run(silent: float, how: str, tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_text(text({"event": "measuring", "region": 0, "time": time.time() - silent}))
+    plan = Plan(script="s.py", args=(), folder=str(tmp_path), kind="accuracy")
+    assert script._follow(Child(), plan, 60.0, lambda: "", lambda line: None) == how  # type: ignore[arg-type]
+
+
+def test_a_metric_of_the_script_itself_is_the_one_that_the_script_defines(tmp_path: Path) -> None:
+    path = tmp_path / "s.py"
+    path.write_text("raise RuntimeError('run twice')")
+    module = types.ModuleType("__main__")
+    plan = Plan(script=str(path), args=(), folder="", kind="accuracy", metric=f"{path}:top1", metric_tol=0.5)
+    metric = child._metric(plan, module)
+    vars(module)["top1"] = lambda x: x + 1
+    assert metric.of((2,), "eager") == (3.0,) and metric.tolerance == 0.5
+    assert child._metric(dataclasses.replace(plan, metric=""), module) is None
+    with pytest.raises(UsageError, match="run twice"):
+        child._metric(dataclasses.replace(plan, script="other.py"), module)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import subprocess
 
 import pytest
@@ -20,6 +21,7 @@ from minify.verdict import (
     Verdict,
     accuracy_signature,
     classify,
+    loudness,
 )
 
 VALUE = Signature("accuracy", "value", "value")
@@ -119,6 +121,40 @@ def test_a_wrong_float_has_to_stay_as_far_beyond_rounding_as_a_fifth_of_the_orig
 def test_how_far_off_it_was_is_no_part_of_a_failures_identity() -> None:
     near, far = accuracy_signature(off_by(10.0)), accuracy_signature(off_by(90.0))
     assert near == far == VALUE and hash(near) == hash(far)
+
+
+LOUD = Signature("accuracy", "value", "value", least=50.0)
+
+
+@pytest.mark.parametrize(
+    ("rows", "outcome"),
+    [
+        ([("value", 49.0)], Outcome.PASSES),
+        ([("value", 50.0)], Outcome.FAILS),
+        ([("value", 49.0), ("value", 60.0)], Outcome.FAILS),
+        ([("value", 49.0), ("stride", 0.0)], Outcome.SLIPPED),
+        ([("value", 49.0), ("integer", 1.0)], Outcome.FAILS),
+        ([("nonfinite", 0.0)], Outcome.FAILS),
+    ],
+)
+def test_a_float_that_is_less_wrong_than_it_has_to_be_is_right(rows: list[tuple[str, float]], outcome: Outcome) -> None:
+    found = tuple(Divergence("output:y", kind, excess=excess) for kind, excess in rows)
+    assert classify(Observation("compare", divergences=found), LOUD).outcome is outcome
+    assert classify(Observation("compare", divergences=found), VALUE).outcome is Outcome.FAILS
+
+
+@pytest.mark.parametrize(
+    ("rows", "least"),
+    [
+        ([("value", 1234.0), ("value", 30.0)], 200.0),
+        ([("value", 2.0)], 0.0),
+        ([("integer", 900.0), ("nonfinite", 900.0)], 0.0),
+        ([("value", math.inf), ("value", 1000.0)], 200.0),
+        ([], 0.0),
+    ],
+)
+def test_a_fifth_of_the_worst_float_is_as_loud(rows: list[tuple[str, float]], least: float) -> None:
+    assert loudness(tuple(Divergence("output:y", kind, excess=excess) for kind, excess in rows)) == least
 
 
 LATE = Observation("eager", invalid="eager ends with timeout", timed_out=True)

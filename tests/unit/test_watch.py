@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,7 @@ from minify import case as cases
 from minify import torch_internals
 from minify.capture.watch import Watch, Watcher
 from minify.case import Case, ScalarInput
+from minify.metric import Metric
 
 X = torch.arange(1.0, 7.0)
 Change = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -48,6 +50,7 @@ def run(
     fake = Fake(change)
     watch = Watch(how.pop("kind", "accuracy"), folder, keep=how.pop("keep", None))
     watcher = Watcher(watch, {"fake": fake}, "fake = None")
+    watcher.metric = how.pop("metric", None)
     torch.compiler.reset()
     with torch_internals.watched_compiles(watcher.wrap):
         compiled = torch.compile(fn, backend=fake, dynamic=how.pop("dynamic", None))
@@ -248,3 +251,47 @@ def test_that_a_region_raises_is_noted_whatever_is_looked_for(tmp_path: Path) ->
         run(tmp_path, lambda x: x.sin() + 1, X, change=raising)
     events = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
     assert [event["raised"] for event in named(events, "left")] == ["ValueError"]
+
+
+# --- the user's metric ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "change", "metric", "verdict"),
+    [
+        (lambda x: x.sin(), X, wrong, lambda y: y.argmax(), "checked"),
+        (lambda x: x.sin(), X, wrong, lambda y: y.double().mean(), "diverged"),
+        (lambda x: x.sin(), X.clone().requires_grad_(), wrong, lambda y: y.argmax(), "checked"),
+        (lambda x: x.sin(), X.clone().requires_grad_(), wrong_gradient, lambda y: y.argmax(), "diverged"),
+        (lambda x: x.mul_(2) + 1, X.clone(), forgets_writes, lambda y: 0, "diverged"),
+    ],
+    ids=["unmoved", "moved", "unmoved, with a right gradient", "unmoved, with a wrong gradient", "a write"],
+)
+def test_a_wrong_output_is_a_find_only_where_the_metric_moves(
+    fn: Any, x: torch.Tensor, change: Change, metric: Any, verdict: str, tmp_path: Path
+) -> None:
+    events = run(tmp_path, fn, x, change=change, metric=Metric("m.py:f", metric, 1e-4))
+    assert [event["event"] for event in named(events, "checked", "diverged", "unchecked")] == [verdict]
+    for event in named(events, "metric"):
+        assert event["text"].startswith("the metric is ") and (event["by"] > 1e-4) == (verdict == "diverged")
+
+
+def test_each_run_is_measured_until_one_moves_the_metric(tmp_path: Path) -> None:
+    metric = Metric("m.py:f", lambda y: y.double().mean(), 0.05)
+
+    def worse_and_worse(call: Callable[..., Any]) -> Callable[..., Any]:
+        runs = itertools.count(1)
+        return lambda *args: tuple(result + 0.02 * number for number in [next(runs)] for result in call(*args))
+
+    events = run(tmp_path, lambda x: x.sin(), X, change=worse_and_worse, metric=metric, times=5)
+    assert [event["call"] for event in named(events, "metric")] == [1, 2, 3]
+    assert [event["call"] for event in named(events, "diverged")] == [3]
+    rows = named(events, "diverged")[0]["sure"]
+    assert [row["where"] for row in rows] == ["output:sin"]
+
+
+def test_a_metric_that_raises_is_told_and_is_nobody_elses_trouble(tmp_path: Path) -> None:
+    events = run(tmp_path, lambda x: x.sin(), X, change=wrong, metric=Metric("m.py:f", lambda a, b: 0))
+    assert told(events) == []
+    (event,) = named(events, "refused")
+    assert event["message"].startswith("--metric m.py:f raised TypeError") and "float32[6]" in event["message"]

@@ -646,7 +646,7 @@ LONG = build(
 
 
 def patched(part: Case, whole: Case, root: Path) -> Observation:
-    question = Question("patch", part, "accuracy", str(root), noise=NOISE, whole=whole)
+    question = Question("patch", part, "accuracy", str(root), noise=NOISE, inside=whole)
     return worker.judge(question, lambda name: None)
 
 
