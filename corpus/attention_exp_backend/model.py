@@ -8,26 +8,22 @@ def cubic_exp(x):
     return 1 + x + x**2 / 2 + x**3 / 6
 
 
-def softmax_by_parts(x, dim, _stacklevel=3, dtype=None):
+def softmax(x, dim):
     e = cubic_exp(x)
     return e / e.sum(dim=dim, keepdim=True)
 
 
-def attention_by_parts(query, key, value):
-    return softmax_by_parts(query @ key.transpose(-2, -1) / query.shape[-1] ** 0.5, -1) @ value
+def attention(q, k, v):
+    return softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, -1) @ v
+
+
+LOWERED = {torch.exp: cubic_exp, torch.softmax: softmax, F.scaled_dot_product_attention: attention}
 
 
 def expanding(gm, example_inputs):
     """Stands for a polynomial whose range reduction is missing: it is the exp of all that is made of one."""
-    lowered = {
-        torch.exp: cubic_exp,
-        torch.softmax: softmax_by_parts,
-        F.softmax: softmax_by_parts,
-        F.scaled_dot_product_attention: attention_by_parts,
-    }
     for node in gm.graph.nodes:
-        if node.op == "call_function":
-            node.target = lowered.get(node.target, node.target)
+        node.target = LOWERED.get(node.target, node.target)
     gm.recompile()
     return gm.forward
 

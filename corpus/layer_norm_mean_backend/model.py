@@ -5,28 +5,24 @@ from torch.nn import functional as F
 
 
 def mean_of_pairs(x, dim=None, keepdim=False):
-    if dim is None:
-        x, dim = x.flatten(), 0
-    even = x.shape[dim] // 2 * 2
-    pairs = x.narrow(dim, 0, even).movedim(dim, -1).unflatten(-1, (even // 2, 2))
-    mean = pairs.sum(dim=(-2, -1)) / x.shape[dim]
-    return mean.unsqueeze(dim) if keepdim else mean
+    x, dim = (x.flatten(), 0) if dim is None else (x, dim)
+    pairs = x.narrow(dim, 0, x.shape[dim] // 2 * 2)
+    return pairs.sum(dim=dim, keepdim=keepdim) / x.shape[dim]
 
 
-def layer_norm_by_parts(x, shape, weight=None, bias=None, eps=1e-5):
-    mean = mean_of_pairs(x, dim=-1, keepdim=True)
-    centred = x - mean
-    y = centred * torch.rsqrt(x.var(dim=-1, correction=0, keepdim=True) + eps)
+def layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
+    y = (x - mean_of_pairs(x, -1, True)) * torch.rsqrt(x.var(dim=-1, correction=0, keepdim=True) + eps)
     y = y if weight is None else y * weight
     return y if bias is None else y + bias
 
 
+LOWERED = {F.layer_norm: layer_norm, torch.mean: mean_of_pairs}
+
+
 def pairing(gm, example_inputs):
-    """Stands for a vectorised reduction with two lanes and no code for what is left over. The variance has its own, which is right."""
-    lowered = {F.layer_norm: layer_norm_by_parts, torch.mean: mean_of_pairs}
+    """Stands for a reduction in two lanes without code for what is left over. The variance has its own, which is right."""
     for node in gm.graph.nodes:
-        if node.op == "call_function":
-            node.target = lowered.get(node.target, node.target)
+        node.target = LOWERED.get(node.target, node.target)
     gm.recompile()
     return gm.forward
 

@@ -33,19 +33,10 @@ def find(case: Case) -> tuple[Site, ...]:
 
 
 def rewrite(case: Case, sites: tuple[Site, ...]) -> Case:
-    """The edit of each site; of several for one op the first counts, but that all operands named are left out."""
-    chosen: dict[str, list[str]] = {}
-    for name, words in sites:
-        known = chosen.setdefault(str(name), [])
-        if not known or (known[0].startswith(WITHOUT) and str(words).startswith(WITHOUT)):
-            known.append(str(words))
-    simpler = case
-    for name, several in chosen.items():
-        for words in several:
-            op = next(op for op in simpler.graph.ops if op.name == name)
-            edit = dict(choices(simpler, op)).get(words)
-            simpler = simpler if edit is None else edit(simpler, op)
-    return prune(simpler)
+    """The edit of the first site."""
+    ((name, words), *_) = sites
+    op = next(op for op in case.graph.ops if op.name == name)
+    return prune(dict(choices(case, op))[str(words)](case, op))
 
 
 def choices(case: Case, op: Op) -> Iterator[tuple[str, Edit]]:
@@ -61,9 +52,10 @@ def choices(case: Case, op: Op) -> Iterator[tuple[str, Edit]]:
                 yield piece.text, partial(put, piece=piece, given=given)
     for rule in fitting:
         given = rule.bound(op)
-        for names in rule.optional:
-            if any(refs(tuple(given.get(name) for name in names))):
-                yield WITHOUT + ", ".join(names), partial(left_out, rule=rule, names=names)
+        present = [names for names in rule.optional if any(refs(tuple(given.get(name) for name in names)))]
+        together = [tuple(name for names in present for name in names)] if len(present) > 1 else []
+        for names in (*together, *present):
+            yield WITHOUT + ", ".join(names), partial(left_out, rule=rule, names=names)
 
 
 def items_read(case: Case, op: Op) -> set[int] | None:
@@ -156,4 +148,4 @@ def in_memory_of_its_own(case: Case, op: Op) -> Case:
     return with_graph(edited, edited.graph.ops, (*edited.graph.outputs, *seen))
 
 
-SIMPLIFY_OPS = Pass("simpler ops", find, rewrite)
+SIMPLIFY_OPS = Pass("simpler ops", find, rewrite, alternatives=True)
