@@ -19,7 +19,7 @@ from torch._dynamo import config as dynamo_config
 from torch._inductor import config as inductor_config
 
 from minify import interpret, torch_internals
-from minify.torch_internals import function_name, resolve
+from minify.torch_internals import configs, function_name, resolve
 
 
 def functions_of(module: Any) -> Iterator[Any]:
@@ -232,9 +232,9 @@ def tuned(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("TORCHINDUCTOR_CPP_MIN_CHUNK_SIZE", "77")
     monkeypatch.setattr(inductor_config._config["max_autotune"], "default", True)  # type: ignore[attr-defined]
     monkeypatch.setattr(inductor_config._config["cpp.min_chunk_size"], "default", 77)  # type: ignore[attr-defined]
-    torch_internals._defaults_without_environment.cache_clear()
+    configs._defaults_without_environment.cache_clear()
     yield
-    torch_internals._defaults_without_environment.cache_clear()
+    configs._defaults_without_environment.cache_clear()
 
 
 TUNED = [(INDUCTOR, "cpp.min_chunk_size", 77), (INDUCTOR, "max_autotune", True)]

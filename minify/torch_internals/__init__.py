@@ -1,0 +1,65 @@
+"""The only folder that touches torch's private parts (`torch._*`), so that a new torch release is mended here.
+
+One file per topic, all of it reached as `torch_internals.<name>`. Seen to work on torch 2.11 and 2.13; each access says what
+it falls back to where a release lacks it. Lowest layer but for `environment`.
+"""
+
+from minify.torch_internals.aot import inductor_decompositions, tracing_like
+from minify.torch_internals.configs import (
+    CONFIG_MODULES,
+    config_changes,
+    config_patch,
+    configs_kept,
+    dynamic_numbers,
+    fallback_random,
+    inductor_option_names,
+    inductor_patches,
+    no_caches,
+)
+from minify.torch_internals.dynamo import (
+    GraphCompiler,
+    backend,
+    hint,
+    is_symbolic_float,
+    placeholder_example,
+    shape_symbol,
+    watched_compiles,
+)
+from minify.torch_internals.functorch import functional_guard, functorch_levels_kept
+from minify.torch_internals.names import function_name, resolve
+from minify.torch_internals.start_up import survived_fork, synchronise, warm_up
+from minify.torch_internals.tensors import is_zerotensor, map_leaves, neg_view, storage_key, version, zerotensor
+
+__all__ = [
+    "CONFIG_MODULES",
+    "GraphCompiler",
+    "backend",
+    "config_changes",
+    "config_patch",
+    "configs_kept",
+    "dynamic_numbers",
+    "fallback_random",
+    "function_name",
+    "functional_guard",
+    "functorch_levels_kept",
+    "hint",
+    "inductor_decompositions",
+    "inductor_option_names",
+    "inductor_patches",
+    "is_symbolic_float",
+    "is_zerotensor",
+    "map_leaves",
+    "neg_view",
+    "no_caches",
+    "placeholder_example",
+    "resolve",
+    "shape_symbol",
+    "storage_key",
+    "survived_fork",
+    "synchronise",
+    "tracing_like",
+    "version",
+    "warm_up",
+    "watched_compiles",
+    "zerotensor",
+]
