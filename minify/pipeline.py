@@ -214,6 +214,7 @@ def _session(this: Run, case: Case, observation: Observation, signature: Signatu
         save_base=lambda base: store.save_base(this.folder.store, base),
         tell=this.progress.searching,
         trace=this.oracle.trace,
+        sizes=this.oracle.sizes,
         interesting=condition(this.request.interesting),
     )
 
