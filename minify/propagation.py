@@ -94,9 +94,9 @@ class _Trace:
         for group in dict.fromkeys(groups):
             held = {used for name in group for used in sizes.names(totals[name]) & dims}
             if len(held) == 1:
-                yield from (
-                    (*held, self._places[name]) for name in sorted(group) if not sizes.names(totals[name]) & dims
-                )
+                (used,) = held
+                loose = [name for name in sorted(group) if not sizes.names(totals[name]) & dims]
+                yield from ((used, self._places[name]) for name in loose)
 
     def _symbol(self, place: Place, number: int) -> Any:
         name = Sizes.name(place)

@@ -163,32 +163,41 @@ def solve(
     left, known = [one for one in equations if one], dict[str, Sum]()
     rank = {name: turn for turn, name in enumerate(reversed(order))}
     while True:
-        choices = [choice for one in left for choice in _isolated(one, numbers, rank)]
-        for _, name, by in sorted(choices, key=lambda choice: (choice[0], repr(choice))):
+        for name, by in _choices(left, numbers, rank):
             try:
-                known = {known_name: substituted(total, name, by) for known_name, total in known.items()} | {name: by}
-                left = [rest for one in left if (rest := substituted(one, name, by))]
+                others = {other: substituted(total, name, by) for other, total in known.items()}
+                rest = [substituted(one, name, by) for one in left]
             except ValueError:
                 continue
+            known, left = {**others, name: by}, [one for one in rest if one]
             break
         else:
             return known, tuple(left)
 
 
-def _isolated(
-    equation: Sum, numbers: frozenset[str], rank: Mapping[str, int]
-) -> Iterator[tuple[tuple[object, ...], str, Sum]]:
-    """Each name that the equation says all about, with what it comes to and how little one would like to have it so."""
+def _choices(equations: Iterable[Sum], numbers: frozenset[str], rank: Mapping[str, int]) -> Iterator[tuple[str, Sum]]:
+    """Names that one of `equations` says all about, with what they come to: plain sums as they are met, then all others by how
+    little one would like to have them so."""
+    put_off = []
+    for equation in equations:
+        for name, by in _isolated(equation):
+            put_off.append((_awkwardness(by), name not in numbers, rank[name], name, by))
+        put_off.sort(key=lambda choice: choice[:3])
+        while put_off and not any(put_off[0][0]):
+            yield put_off.pop(0)[3:]
+    yield from (choice[3:] for choice in put_off)
+
+
+def _isolated(equation: Sum) -> Iterator[tuple[str, Sum]]:
+    """Each name that stands in one product only, by itself, and what it then comes to."""
     for factors, coefficient in equation:
         for name, exponent in factors:
             rest = tuple(term for term in equation if term != (factors, coefficient))
+            others = tuple(factor for factor in factors if factor != (name, exponent))
             if not isinstance(name, str) or exponent != 1 or name in names(rest):
                 continue
-            others = tuple(factor for factor in factors if factor != (name, exponent))
-            if not all(isinstance(of, str) for of, _ in others):
-                continue
-            by = multiply(rest, power(((others, -coefficient),), -1))
-            yield (*_awkwardness(by), name not in numbers, rank[name]), name, by
+            if all(isinstance(of, str) for of, _ in others):
+                yield name, multiply(rest, power(((others, -coefficient),), -1))
 
 
 def _awkwardness(total: Sum) -> tuple[bool, bool, int]:

@@ -12,6 +12,7 @@ from typing import Literal, TypeAlias, TypeGuard
 
 from minify.case import Case, Derived, Input, Recipe, Recorded, ScalarInput, digest, tensor_inputs
 from minify.graph import leaves
+from minify.passes.simplify_constants import LEAST_SIZE
 from minify.sizes import Place, Sizes, atom, names
 
 Key: TypeAlias = "str | int | Place"  # a free size by its name, all dims of one size, one dim by itself
@@ -97,7 +98,7 @@ def _free_classes(case: Case) -> Iterator[SizeClass]:
             continue
         exact = {place for place, total in sizes.places if total == atom(name)}
         dynamic = any(place in exact and place[1] in inputs[place[0]].dynamic_dims for place in places)
-        wider = size in bounds(case) or loose_numbers(case, name)
+        wider = size in bounds(case) or bool(loose_numbers(case, name))
         scopes: tuple[Scope, ...] = ("numbers", "alone") if wider else ("alone",)
         yield SizeClass((name,), size, 2 if dynamic else 1, tuple(places), scopes, _recorded(free, places))
 
@@ -163,15 +164,15 @@ def numbers(case: Case) -> dict[Place, int]:
 
 
 def loose_numbers(case: Case, name: str) -> dict[Place, int]:
-    """Numbers in calls that follow from no free size and may have to change with `name`: they equal it now, or a call holds them
-    against it."""
+    """Numbers in calls that follow from no free size and may have to change with `name`: a call holds them against it, or they
+    equal it (what indexes a dim may well be made by `arange`)."""
     assert case.sizes is not None
     size, tied = dict(case.sizes.free)[name], {place for place, _ in case.sizes.places}
     held = {place for other, place in case.sizes.beside if other == name}
     return {
         place: number
         for place, number in numbers(case).items()
-        if number > 1 and place not in tied and (number == size or place in held)
+        if place not in tied and (place in held or number == size >= LEAST_SIZE)
     }
 
 

@@ -327,6 +327,13 @@ def test_a_number_held_against_a_dim_changes_in_proportion() -> None:
     assert [shrink(case, Shrink((("x.1", new),), "numbers")).graph.ops[0].args[1] for new in (8, 4, 1)] == [2, 1, 1]
 
 
+@pytest.mark.parametrize(("size", "scopes"), [(2, ("alone",)), (3, ("numbers", "alone"))])
+def test_a_2_in_a_call_is_taken_for_no_size(size: int, scopes: tuple[Scope, ...]) -> None:
+    case = build([given("x", tensor((size,)), Recipe("randn"))], [op("y", "torch.mul", R("x"), size)], ["y"])
+    case = sized(case, {"x.0": size, "y.1": size}, {("x", 0): atom("x.0")})
+    assert [one.scopes for one in size_classes(case)] == [scopes]
+
+
 def test_the_smaller_case_knows_its_sizes_as_well() -> None:
     smaller = edit(KNOWN, "v.3", 1, "alone")
     assert smaller.sizes is not None and smaller.sizes.of == digest(smaller)
