@@ -20,15 +20,23 @@ LEAST_WIDTH = 8
 
 
 def find(case: Case) -> tuple[Site, ...]:
-    """All classes at once to 1, then 2; then each class to 1, each to 2, and each to the larger sizes that tell most; at last
-    what shrinks together or alone against expectation."""
+    """All classes at once to 1, then 2; then each class to 1, each to 2, and each to the larger sizes that tell most; the ends of
+    recorded data; at last what shrinks together or alone against expectation."""
     classes = size_classes(case)
     sites = [*_together(classes)]
-    sites += [site for new in BOLD for one in classes if new in sizes_below(one) for site in _sites(one, new)]
-    sites += [site for one in classes for new in sizes_below(one) if new not in BOLD for site in _sites(one, new)]
+    sites += [one.at(new, scope) for new in BOLD for one in classes if new in sizes_below(one) for scope in one.scopes]
+    sites += [
+        one.at(new, scope) for one in classes for new in sizes_below(one) if new not in BOLD for scope in one.scopes
+    ]
+    sites += [
+        one.at(new, scope, last=True)
+        for one in classes
+        if one.recorded
+        for new in sizes_below(one, ())
+        for scope in one.scopes
+    ]
     for one in unlikely_classes(case, classes):
-        ends = {one.least, one.size // 2, one.size - 1}
-        sites += [site for new in sorted(ends) if one.least <= new < one.size for site in _sites(one, new)]
+        sites += [one.at(new, scope) for new in sizes_below(one, (one.least,)) for scope in one.scopes]
     return tuple((site,) for site in dict.fromkeys(sites))
 
 
@@ -44,16 +52,10 @@ def _together(classes: Sequence[SizeClass]) -> Iterator[Shrink]:
             yield from (Shrink(sizes, scope) for scope in scopes)
 
 
-def sizes_below(one: SizeClass) -> tuple[int, ...]:
-    """The sizes worth trying: small ones, widths of vectors, half, one less. What lies between, `between` finds."""
-    return tuple(sorted({size for size in (*TELLING, one.size // 2, one.size - 1) if one.least <= size < one.size}))
-
-
-def _sites(one: SizeClass, new: int) -> Iterator[Shrink]:
-    for scope in one.scopes:
-        yield one.at(new, scope)
-        if one.recorded and new in (one.size // 2, one.size - 1):
-            yield one.at(new, scope, last=True)
+def sizes_below(one: SizeClass, telling: tuple[int, ...] = TELLING) -> tuple[int, ...]:
+    """The sizes worth trying: some that tell most, half, one less. What lies between, `between` finds."""
+    sizes = {*telling, one.size // 2, one.size - 1}
+    return tuple(sorted(size for size in sizes if one.least <= size < one.size))
 
 
 def between(turned_down: Sequence[Site], accepted: Site) -> Site | None:

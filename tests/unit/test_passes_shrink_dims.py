@@ -174,6 +174,7 @@ NO_OPS = [
     ("a value that is not recorded yet", build([given("x", value=Derived("b", "y"))], [], ["x"])),
     ("inputs in one storage", build([given("x", tensor(storage=3)), given("y", tensor(storage=3))], [], ["x"])),
     ("a dynamic dim of 2", build([given("x", tensor((2,)), dynamic=(0,))], [], ["x"])),
+    ("two dynamic dims of 2", build([given("x", tensor((2, 2)), dynamic=(0, 1))], [], ["x"])),
 ]
 
 
