@@ -39,6 +39,7 @@ class Attempt:
             save_base=lambda base: store.save_base(self.folder.store, base),
             tell=self.progress.searching,
             trace=self.oracle.trace,
+            sizes=self.oracle.sizes,
             interesting=condition(self.request.interesting),
         )
 

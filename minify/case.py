@@ -43,6 +43,7 @@ from minify.graph import (
     refs,
     rewrite_op,
 )
+from minify.sizes import Sizes
 
 __all__ = [
     "DTYPE_RANK",
@@ -201,11 +202,13 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Case:
-    """What is being shrunk."""
+    """What is being shrunk. `sizes` say how the dims and numbers of the case of their digest hang together; like `Op.meta` they
+    are no part of a case's identity."""
 
     program: Program
     inputs: tuple[Input | ScalarInput, ...]
     settings: Settings = dataclasses.field(default_factory=Settings)
+    sizes: Sizes | None = dataclasses.field(default=None, compare=False)
 
     @property
     def graph(self) -> Graph:

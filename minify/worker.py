@@ -28,8 +28,10 @@ from minify.case import Case, Ref
 from minify.crashes import crash_signature, first_line, root_frames, trace_text
 from minify.errors import UsageError
 from minify.fork_server import connected
+from minify.propagation import propagated
 from minify.reference import forward_run, lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
+from minify.sizes import Sizes
 from minify.tolerance import Tolerance
 from minify.trial import Run, compare_runs, out_of_memory, rounds_in_half, run_program, shaken, undisturbed
 from minify.verdict import Observation, Question, WorkerError
@@ -64,7 +66,20 @@ def answer(question: Any, phase: Callable[[str], None]) -> Any:
         return question
     if question.action == "materialise":
         return materialised(question.case, Path(question.store))
+    if question.action == "sizes":
+        return _sizes(question)
     return judge(question, phase)
+
+
+def _sizes(question: Question) -> Sizes | None:
+    """How the sizes of a case hang together; None where torch cannot tell, for whatever reason: dims of one size then shrink
+    together."""
+    try:
+        with warnings.catch_warnings(), torch_internals.configs_kept(), switches_kept(), undisturbed():
+            warnings.simplefilter("ignore")
+            return propagated(question.case)
+    except Exception:
+        return None
 
 
 def judge(question: Question, phase: Callable[[str], None]) -> Observation:

@@ -63,9 +63,36 @@ class Fact:
 
 
 def told(facts: Sequence[Fact]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The decisive ones in words, and those that are not. That every op is needed goes without saying."""
-    decisive = tuple(str(fact) for fact in facts if fact.decisive and fact.row != CALLS)
-    return decisive, tuple(str(fact) for fact in facts if fact.verdict.fails)
+    """The decisive ones in words, and those that are not. That every op is needed goes without saying. What a smaller and a
+    larger size do is told together, and in one line for all dims of which it is true."""
+    ends = {
+        sized: end
+        for sized in dict.fromkeys(fact.change.sized for fact in facts if fact.change.sized)
+        if (end := _bound(sized[1], [fact for fact in facts if fact.change.sized == sized]))
+    }
+    decisive, others = list[str](), list[str]()
+    for fact in facts:
+        if fact.change.sized in ends:
+            end = ends[fact.change.sized]
+            decisive.append(f"{', '.join(place for place, size in ends if ends[place, size] == end)}: {end}")
+        elif fact.decisive and fact.row != CALLS:
+            decisive.append(str(fact))
+        elif fact.verdict.fails:
+            others.append(str(fact))
+    return tuple(dict.fromkeys(decisive)), tuple(others)
+
+
+def _bound(size: int, facts: Sequence[Fact]) -> str:
+    """What was seen of a size and of others in its place, "" unless a smaller one passes."""
+    less = next((fact.change.instead for fact in facts if fact.decisive and int(fact.change.instead) < size), "")
+    more = next(
+        (fact for fact in facts if int(fact.change.instead) > size and (fact.decisive or fact.verdict.fails)), None
+    )
+    if not less or more is None:
+        return less and f"size {size}; {less} passes"
+    if more.decisive:
+        return f"size {size} exactly; {less} passes, {more.change.instead} passes"
+    return f"size {size} or more ({more.change.instead} fails as well); {less} passes"
 
 
 def find_facts(

@@ -28,13 +28,15 @@ from minify.graph import short_name
 from minify.passes.contract import Pass, Site
 from minify.passes.cut_ops import CUT_OPS
 from minify.passes.drop_outputs import DROP_OUTPUTS
-from minify.passes.shrink_dims import Shrink, scopes, shrink, shrinkable, size_classes
+from minify.passes.resize import shrink
 from minify.passes.simplify_constants import SIMPLIFY_CONSTANTS, Default, Plainer, slots
 from minify.passes.simplify_dtypes import SIMPLIFY_DTYPES, converted
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.passes.simplify_ops import SIMPLIFY_OPS, WITHOUT
 from minify.passes.simplify_settings import SIMPLIFY_SETTINGS
 from minify.passes.simplify_values import storage_groups, value_range
+from minify.passes.size_classes import SizeClass, known_sizes, size_classes
+from minify.sizes import atom
 
 CALLS = "call"
 MOST_GROWN = 1 << 20  # elements that an input may have once its dim is doubled
@@ -56,11 +58,13 @@ VIEWS = (
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Change:
-    """`what` the case has, `instead` of which something plainer stands in what the first sound one of `cases` builds."""
+    """`what` the case has, `instead` of which something plainer stands in what the first sound one of `cases` builds. `sized` says
+    of which dims, and their size, where it is that: the answers to a smaller and a larger one are told together."""
 
     what: str
     instead: str
     cases: tuple[Callable[[], Case], ...]
+    sized: tuple[str, int] | None = None
 
 
 Row = Callable[[Case, bool], Iterator[Change]]
@@ -226,18 +230,30 @@ def _setting_words(case: Case, site: tuple[str, ...]) -> tuple[str, str]:
 
 def sizes(case: Case, random: bool) -> Iterator[Change]:
     """One less, and twice as many, of each size."""
-    for old, least in size_classes(case).items():
-        dims = [(item, dim) for item in shrinkable(case) for dim, size in enumerate(item.meta.shape) if size == old]
-        place = ", ".join(f"dim {dim} of {item.name}" for item, dim in dims)
-        if old - 1 >= least:
-            yield Change(f"{place}: size {old}", str(old - 1), _resized(case, old, old - 1))
-        grows = all(isinstance(item.value, Recipe) and item.value.kind != "literal" for item, _ in dims)
-        if old > 2 and grows and all(numel(item.meta.shape) * 2 <= MOST_GROWN for item, _ in dims):
-            yield Change(f"{place}: size {old} and no more", str(2 * old), _resized(case, old, 2 * old))
+    items = {item.name: item for item in tensor_inputs(case)}
+    for one in size_classes(case):
+        place, held = _place(case, one), [items[owner] for owner, _ in one.dims]
+        sized = (place, one.size)
+        if one.size - 1 >= one.least:
+            yield Change(f"{place}: size {one.size}", str(one.size - 1), _resized(case, one, one.size - 1), sized)
+        grows = all(isinstance(item.value, Recipe) and item.value.kind != "literal" for item in held)
+        if one.size > 2 and grows and all(numel(item.meta.shape) * 2 <= MOST_GROWN for item in held):
+            more = 2 * one.size
+            yield Change(f"{place}: size {one.size} and no more", str(more), _resized(case, one, more), sized)
 
 
-def _resized(case: Case, old: int, new: int) -> tuple[Callable[[], Case], ...]:
-    edits = [Shrink(((old, new),), scope) for scope in scopes(case, {old: new}) if new < old or scope != "multiples"]
+def _place(case: Case, one: SizeClass) -> str:
+    """The dims that are of a size, or of a multiple of it."""
+    known = known_sizes(case)
+    whole = {place for place, total in known.places if total == atom(str(one.keys[0]))} if known else set(one.dims)
+    parts = (
+        f"dim {dim} of {owner}" if (owner, dim) in whole else f"part of dim {dim} of {owner}" for owner, dim in one.dims
+    )
+    return ", ".join(parts)
+
+
+def _resized(case: Case, one: SizeClass, new: int) -> tuple[Callable[[], Case], ...]:
+    edits = [one.at(new, scope) for scope in one.scopes if new < one.size or scope != "multiples"]
     return tuple(partial(shrink, case, edit) for edit in edits)
 
 

@@ -25,12 +25,14 @@ from minify.case import Case, Graph, Program
 from minify.errors import Stopped, UsageError, WorkerBug
 from minify.oracle.pool import Reply, WorkerPool
 from minify.oracle.surroundings import surroundings
+from minify.sizes import Sizes
 from minify.tolerance import NOISE
 from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
 
 RETRIES = 2
 SURE = 0.02  # a candidate of a failure that shows sometimes is given up when this is the chance of having missed it
 LEAST_TIMEOUT = 60.0
+SHAPES_TIMEOUT = 60.0  # mostly a fraction of a second; a wrong shape rule may hang, and then equal sizes have to do
 TIMES_SLOWEST = 10  # how much longer than all seen to finish a question may take
 ENOUGH_SEEN = 3
 COLD = 2  # a hang kills its worker, so that the next question may meet one that has yet to warm up
@@ -146,6 +148,11 @@ class LocalOracle:
         """What each value is like, from an eager run. Not a query: nothing is compiled."""
         reply = self._wait(self._pool.submit(self._question("trace", case), self.timeout))
         return reply.value if isinstance(reply.value, Observation) else Observation(reply.phase)
+
+    def sizes(self, case: Case) -> Sizes | None:
+        """How the dims and numbers of a case hang together; None where that cannot be found out. Not a query: no kernel runs."""
+        reply = self._wait(self._pool.submit(self._question("sizes", case), min(self.timeout, SHAPES_TIMEOUT)))
+        return reply.value if isinstance(reply.value, Sizes) else None
 
     def materialise(self, case: Case) -> Case:
         """`case` with every derived value written to the store. Not a query: nothing is compiled."""

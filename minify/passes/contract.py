@@ -4,7 +4,7 @@
 * `rewrite(case, sites)` makes the edit at all of `sites` (a subset of what `find` gave) and returns a new case; the old
   one is untouched.
 * both are pure: they run no program, read no clock, draw no random number. What they need of true values is in
-  `Op.meta` and `Input.meta`.
+  `Op.meta`, `Input.meta` and, for a pass that is `sized`, `Case.sizes`.
 * an edit that makes no sense raises `InvalidCandidate`; any other exception is a bug in the pass.
 * a pass makes one step of progress and never loops to its own fixpoint: the schedule calls it again.
 """
@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from minify.case import Case
@@ -26,10 +26,15 @@ class Pass:
     accepted; otherwise they add up and the schedule tries all of them, then halves, then singles.
 
     `polish` passes come after those that remove structure: they change shapes, values and settings, or cost too much to be
-    tried before."""
+    tried before. `sized` ones are given cases that say how their sizes hang together, where that can be known.
+
+    Alternatives may lie on a scale: `between(turned_down, accepted)` is then a bolder site than the one accepted and less bold
+    than all that were turned down before it, None where nothing is left between. The schedule asks until then, of one case."""
 
     name: str
     find: Callable[[Case], tuple[Site, ...]]
     rewrite: Callable[[Case, tuple[Site, ...]], Case]
     alternatives: bool = False
     polish: bool = False
+    sized: bool = False
+    between: Callable[[Sequence[Site], Site], Site | None] | None = None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from minify.case import Case, Derived, tensor_inputs
 from minify.errors import Stopped
@@ -77,15 +78,36 @@ def _record(session: Session, record: Callable[[Case], Case]) -> None:
 
 
 def _alternatives(session: Session, edit: Pass) -> bool:
-    """Sites one by one in order; after each success all over again, since one edit opens the way for others."""
-    changed = False
+    """Sites one by one in order. After each success those behind it come first, since those before it were just turned down, and
+    then all the others, since one edit opens the way for others."""
+    changed, start = False, 0
     while True:
+        if edit.sized:
+            session.measure()
         case = session.best
         sites = session.trusting(edit.name, lambda case=case: edit.find(case))  # type: ignore[misc]
-        builds = [lambda site=site, case=case: edit.rewrite(case, (site,)) for site in sites]
-        if session.first(edit.name, builds) is None:
+        start = start % max(len(sites), 1)
+        order = (*sites[start:], *sites[:start])
+        builds = [lambda site=site, case=case: edit.rewrite(case, (site,)) for site in order]
+        found = session.first(edit.name, builds)
+        if found is None:
             return changed
-        changed = True
+        if edit.between:
+            _narrow(session, edit, case, order[: found[0]], order[found[0]])
+        changed, start = True, start + found[0]
+
+
+def _narrow(session: Session, edit: Pass, case: Case, turned_down: Sequence[Site], accepted: Site) -> None:
+    """Bisect between the site of `case` that was accepted and those turned down before it."""
+    failed, found = list(turned_down), accepted
+    while True:
+        middle = session.trusting(edit.name, partial(edit.between, tuple(failed), found)) if edit.between else None
+        if middle is None:
+            return
+        if session.first(edit.name, [partial(edit.rewrite, case, (middle,))], edited=case) is None:
+            failed.append(middle)
+        else:
+            found = middle
 
 
 def _additive(session: Session, edit: Pass) -> bool:

@@ -18,6 +18,7 @@ from minify.case import Case, Derived, Op, ValueMeta
 from minify.errors import InvalidCandidate, PassBug
 from minify.oracle import Oracle
 from minify.passes.wellformed import well_formed
+from minify.sizes import Sizes
 from minify.verdict import Divergence, Observation, Outcome, Signature, Verdict, loudness
 
 Build = Callable[[], Case]
@@ -49,9 +50,10 @@ class _Offered:
 
 class Session:
     """Holds the best case. `save_base(case)` makes a case available for others to derive values from; `trace(case)` runs
-    it eagerly, for what its values are like; what is not `interesting(case)` counts as no candidate. `unanswered` are
-    the digests of candidates that no worker could answer for, since it was last cleared. `blamed` are the ops that screens
-    showed to be wrong by themselves, the worst first, with what of their results was; `start` is the case begun with."""
+    it eagerly, for what its values are like; `sizes(case)` finds out how its sizes hang together; what is not `interesting(case)`
+    counts as no candidate. `unanswered` are the digests of candidates that no worker could answer for, since it was last
+    cleared. `blamed` are the ops that screens showed to be wrong by themselves, the worst first, with what of their results
+    was; `start` is the case begun with."""
 
     def __init__(
         self,
@@ -64,8 +66,11 @@ class Session:
         tell: Callable[[Session], None] = lambda session: None,
         trace: Callable[[Case], Observation] = lambda case: Observation(""),
         interesting: Callable[[Case], bool] = lambda case: True,
+        sizes: Callable[[Case], Sizes | None] = lambda case: None,
     ) -> None:
         self._trace = trace
+        self._sizes = sizes
+        self._measured = ""
         self._interesting = interesting
         self.best = self.start = self._described(case, observation)
         self.observation = observation
@@ -135,6 +140,14 @@ class Session:
         if self.observation.metric is not None:
             least = loudness(self.observation.divergences)
             self.signature = dataclasses.replace(self.signature, least=least)
+
+    def measure(self) -> None:
+        """Have the best case say how its sizes hang together, where that can be found out and is not known already."""
+        digest = cases.digest(self.best)
+        known = self.best.sizes is not None and self.best.sizes.of == digest
+        if not known and digest != self._measured:
+            self.best = dataclasses.replace(self.best, sizes=self._sizes(self.best))
+            self._measured = digest
 
     def base_of_best(self) -> str:
         """The digest under which candidates may derive values from the best case."""

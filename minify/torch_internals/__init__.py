@@ -29,12 +29,14 @@ from minify.torch_internals.dynamo import (
 from minify.torch_internals.functorch import functional_guard, functorch_levels_kept
 from minify.torch_internals.names import function_name, resolve
 from minify.torch_internals.start_up import survived_fork, synchronise, warm_up
+from minify.torch_internals.symbols import SymbolicShapes
 from minify.torch_internals.tensors import is_zerotensor, map_leaves, neg_view, storage_key, version, zerotensor
 
 __all__ = [
     "CONFIG_MODULES",
     "DISABLE",
     "GraphCompiler",
+    "SymbolicShapes",
     "backend",
     "config_changes",
     "config_patch",

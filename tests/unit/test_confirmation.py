@@ -30,9 +30,12 @@ WRONG = Signature("accuracy", "value", "value")
 
 
 class Answering(FakeOracle):
-    """A fake that workers stand behind: it traces and records nothing."""
+    """A fake that workers stand behind: it traces and records nothing, and knows no sizes."""
 
     rate, timeout = 1.0, 300.0
+
+    def sizes(self, case: Case) -> None:
+        return None
 
     def trace(self, case: Case) -> Observation:
         return Observation("reference")

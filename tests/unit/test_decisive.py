@@ -10,6 +10,7 @@ import pytest
 from minify.case import Case, Input, Recipe, Ref, ScalarInput, Settings, digest, tensor_inputs
 from minify.decisive import Fact, find_facts, told
 from minify.decisive.rows import ROWS
+from minify.sizes import Sizes, atom, multiply
 from minify.verdict import Divergence, Observation, Outcome
 from tests.cases import build, chain, given, op, tensor
 from tests.fake_oracle import FakeOracle
@@ -135,7 +136,47 @@ def test_the_next_way_is_asked_where_the_first_makes_no_sense() -> None:
         (x,) = tensor_inputs(case)
         return Outcome.INVALID if case.graph.ops[0].args[1:] != (x.meta.shape,) else False
 
-    assert "dim 0 of x: size 6; 5 passes" in told(facts_of(case, rule))[0]
+    (fact,) = (fact for fact in facts_of(case, rule) if fact.change.instead == "5")
+    assert fact.decisive and str(fact) == "dim 0 of x: size 6; 5 passes"
+
+
+@pytest.mark.parametrize(
+    ("fails", "words", "others"),
+    [
+        ((17, 18, 34), "dim 0 of x: size 17 or more (34 fails as well); 16 passes", ()),
+        ((17,), "dim 0 of x: size 17 exactly; 16 passes, 34 passes", ()),
+        ((16, 17), "dim 0 of x: size 17 and no more; 34 passes", ("dim 0 of x: size 17; 16 fails as well",)),
+    ],
+)
+def test_what_a_smaller_and_a_larger_size_do_is_told_together(
+    fails: tuple[int, ...], words: str, others: tuple[str, ...]
+) -> None:
+    facts = facts_of(on(given("x", tensor((17,)), RANDN)), lambda case: tensor_inputs(case)[0].meta.shape[0] in fails)
+    assert told(facts) == ((words,), others)
+    assert [row["instead"] for row in (fact.as_row() for fact in facts)] == ["16", "34"]
+
+
+def test_of_real_data_only_a_smaller_size_can_be_told() -> None:
+    assert "dim 0 of x: size 17; 16 passes" in told(facts_of(on(given("x", tensor((17,))))))[0]
+
+
+def test_an_answer_that_tells_nothing_of_a_larger_size_is_left_out() -> None:
+    def rule(case: Case) -> bool | Outcome:
+        return {16: False, 34: Outcome.SLIPPED}[tensor_inputs(case)[0].meta.shape[0]]
+
+    assert told(facts_of(on(given("x", tensor((17,)), RANDN)), rule)) == (("dim 0 of x: size 17; 16 passes",), ())
+
+
+def test_sizes_of_which_the_same_is_true_share_a_line() -> None:
+    case = on(given("x", tensor((2, 2)), RANDN), given("y", tensor((6,)), RANDN))
+    parts = {("x", 0): atom("x.0"), ("x", 1): atom("x.1"), ("y", 0): multiply(atom("v.1"), atom("v.2"))}
+    free = (("x.0", 2), ("x.1", 2), ("v.1", 2), ("v.2", 3))
+    case = dataclasses.replace(case, sizes=Sizes(free, tuple(parts.items()), of=digest(case)))
+    decisive, _ = told([fact for fact in facts_of(case) if fact.row == "size"])
+    assert decisive == (
+        "part of dim 0 of y: size 3 exactly; 2 passes, 6 passes",
+        "dim 0 of x, dim 1 of x, part of dim 0 of y: size 2; 1 passes",
+    )
 
 
 def test_the_seed_of_a_program_that_draws_is_asked_for() -> None:

@@ -18,8 +18,18 @@ import pytest
 from minify import baseline
 from minify.case import Case, Recipe, tensor_inputs
 from minify.errors import Stopped, UsageError, WorkerBug
-from minify.oracle.local import COLD, ENOUGH_SEEN, LEAST_TIMEOUT, NOISE, RETRIES, LocalOracle, Manner
+from minify.oracle.local import (
+    COLD,
+    ENOUGH_SEEN,
+    LEAST_TIMEOUT,
+    NOISE,
+    RETRIES,
+    SHAPES_TIMEOUT,
+    LocalOracle,
+    Manner,
+)
 from minify.oracle.pool import Reply
+from minify.sizes import Sizes
 from minify.verdict import Divergence, Observation, Outcome, Question, Signature, WorkerError
 from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line
 
@@ -491,6 +501,25 @@ def test_values_are_recorded_by_a_worker_without_a_query(opened: Open) -> None:
     assert opened(in_turn(told(lost), told(made))).materialise(CASE) == made
     with pytest.raises(WorkerBug, match="could not be recorded"):
         opened(lambda question: told(WorkerError("no"))).materialise(CASE)
+
+
+SIZES = Sizes((("x.0", 4),), ())
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"), [(told(SIZES), SIZES), (told(None), None), (told(WorkerError("no")), None)]
+)
+def test_how_sizes_hang_together_is_no_query(opened: Open, reply: Reply, expected: Sizes | None) -> None:
+    oracle = opened(lambda question: reply)
+    assert oracle.sizes(CASE) == expected and oracle.queries == 0
+    assert pool_of(oracle).asked[0].action == "sizes"
+
+
+@pytest.mark.parametrize("how", ["SIGSEGV", "timeout"])
+def test_a_shape_rule_that_dies_or_hangs_tells_no_sizes_and_is_not_waited_for_long(opened: Open, how: str) -> None:
+    oracle = opened(lambda question: died(how, ""))
+    oracle.timeout = 600.0
+    assert oracle.sizes(CASE) is None and pool_of(oracle).limits == [SHAPES_TIMEOUT]
 
 
 def test_a_glimpse_is_one_run_without_shaken_inputs(opened: Open) -> None:

@@ -11,19 +11,22 @@ from typing import Any
 import pytest
 
 from minify import case as cases
-from minify.case import Case, Derived, Ref, Settings, tensor_inputs
+from minify.case import Case, Derived, Recipe, Ref, Settings, tensor_inputs
 from minify.errors import InvalidCandidate, PassBug
-from minify.passes import PASSES, Pass
+from minify.passes import PASSES, Pass, Site
 from minify.passes.cut_ops import keep
+from minify.passes.shrink_dims import SHRINK_DIMS
 from minify.reduce import Session, _Sites, find_alone, reduce
 from minify.reduce.screen import chunks, suspects, unlike_first, wrong_alone
 from minify.reduce.search import sweep_sites
+from minify.sizes import Sizes
 from minify.verdict import Divergence, Measured, Observation, Outcome, Signature
-from tests.cases import build, op, tensor
+from tests.cases import build, given, op, tensor
 from tests.fake_oracle import FakeOracle
 from tests.reducing import (
     RAISES,
     WRONG_VALUE,
+    Run,
     is_screen,
     line,
     needs,
@@ -279,6 +282,100 @@ def test_a_candidate_that_is_no_smaller_is_not_asked(tmp_path: Path) -> None:
     larger = Pass("larger", lambda case: ((0,),), grown)
     run = run_reduction(line("torch.neg"), lambda case: True, tmp_path, passes=[larger])
     assert run.oracle.queries == 0 and run.session.counts["larger"].invalid == 1
+
+
+# --- alternatives -----------------------------------------------------------------------------------------------------
+
+
+def sizes_of(case: Case) -> tuple[int, ...]:
+    return tensor_inputs(case)[0].meta.shape
+
+
+def at_least(*least: int) -> Callable[[Case], bool]:
+    return lambda case: all(size >= enough for size, enough in zip(sizes_of(case), least, strict=True))
+
+
+def dims_only(shape: tuple[int, ...], least: tuple[int, ...], folder: Path) -> Run:
+    case = build([given("x", tensor(shape), Recipe("zeros"))], [op("y", "torch.neg", Ref("x"))], ["y"])
+    return run_reduction(case, at_least(*least), folder, passes=[SHRINK_DIMS])
+
+
+@pytest.mark.parametrize(
+    ("least", "queries"), [(1, 1), (2, 2), (9, 8), (13, 11), (17, 6), (33, 7), (40, 12), (63, 12), (64, 5)]
+)
+def test_a_size_is_bisected_down_to_the_least_that_fails(tmp_path: Path, least: int, queries: int) -> None:
+    run = dims_only((64,), (least,), tmp_path)
+    assert sizes_of(run.reduction.case) == (least,) and run.reduction.one_minimal
+    assert run.oracle.queries == queries
+
+
+def test_bisecting_asks_of_one_case_and_takes_each_smaller_one_that_fails(tmp_path: Path) -> None:
+    run = dims_only((3, 64), (1, 40), tmp_path)
+    accepted = [sizes_of(cases.load(path)) for path in run.on_disk()]
+    assert accepted == [(1, 64), (1, 63), (1, 48), (1, 40)]
+
+
+def test_a_size_that_fails_at_some_and_not_at_others_is_left_where_no_site_is(tmp_path: Path) -> None:
+    case = build([given("x", tensor((64,)), Recipe("zeros"))], [op("y", "torch.neg", Ref("x"))], ["y"])
+
+    def every_eighth(case: Case) -> bool:
+        return sizes_of(case)[0] % 8 == 0
+
+    run = run_reduction(case, every_eighth, tmp_path, passes=[SHRINK_DIMS])
+    assert sizes_of(run.reduction.case) == (8,)
+    assert smaller_by_one_site(run.reduction.case, every_eighth, [SHRINK_DIMS]) == []
+
+
+def test_sites_behind_the_one_accepted_come_before_those_just_turned_down(tmp_path: Path) -> None:
+    """Four dims of which the first cannot shrink: it is asked once before the others and once after."""
+    run = dims_only((7, 6, 5, 4), (7, 1, 1, 1), tmp_path)
+    asked = [sizes_of(case) for case in run.oracle.asked]
+    assert asked[2:6] == [(1, 6, 5, 4), (7, 1, 5, 4), (7, 1, 1, 4), (7, 1, 1, 1)]
+    assert sizes_of(run.reduction.case) == (7, 1, 1, 1)
+
+
+def measured(run_of: Callable[[Case], bool], case: Case, folder: Path, passes: list[Pass]) -> list[str]:
+    """The cases whose sizes were asked for."""
+    asked: list[str] = []
+
+    def sizes(case: Case) -> Sizes | None:
+        asked.append(cases.digest(case))
+        return None
+
+    session = Session(
+        case, Observation("done"), WRONG_VALUE, FakeOracle(run_of), folder, lambda base: None, sizes=sizes
+    )
+    reduce(session, passes, recorded)
+    return asked
+
+
+def test_only_a_pass_that_goes_by_sizes_has_them_found_out_and_once_for_each_case(tmp_path: Path) -> None:
+    case = build([given("x", tensor((6, 5)), Recipe("zeros"))], [op("y", "torch.neg", Ref("x"))], ["y"])
+    other = Pass("other", lambda case: (("never",),), raising_invalid, alternatives=True)
+    assert measured(at_least(2, 3), case, tmp_path, [other]) == []
+    asked = measured(at_least(2, 3), case, tmp_path, [SHRINK_DIMS, other])
+    assert len(set(asked)) == len(asked) > 1 and asked[0] == cases.digest(case)
+
+
+def raising_invalid(case: Case, sites: tuple[Site, ...]) -> Case:
+    raise InvalidCandidate("no")
+
+
+def test_the_sizes_of_a_case_go_with_it_until_it_is_another(tmp_path: Path) -> None:
+    case = line("torch.neg", "torch.exp")
+    known = Sizes((), (), of=cases.digest(case))
+    session = Session(
+        case,
+        Observation("done"),
+        WRONG_VALUE,
+        FakeOracle(lambda case: True),
+        tmp_path,
+        lambda base: None,
+        sizes=lambda case: known,
+    )
+    session.measure()
+    assert session.best.sizes is known and session.best == case
+    assert cases.digest(session.best) == cases.digest(case)
 
 
 # --- slipping, bugs, stops --------------------------------------------------------------------------------------------

@@ -442,6 +442,23 @@ def test_derived_values_are_found_through_the_store(tmp_path: Path) -> None:
     assert kinds(judged(faulty(alone, "adds to relu"), tmp_path)) == ["output:y value"]
 
 
+def test_sizes_are_found_without_values_and_leave_no_trace(tmp_path: Path) -> None:
+    """What the program's modes and the fake tensors change is put back."""
+    matmul = build(["x", given("w", tensor((8, 3)))], [op("y", "torch.mm", R("x"), R("w"))], ["y"])
+    question = Question("sizes", matmul, "accuracy", str(tmp_path))
+    state, grad = torch.get_rng_state(), torch.is_grad_enabled()
+    found = worker.answer(question, lambda phase: None)
+    assert found.at({"x.1": 5})["w", 0] == 5
+    assert torch.equal(torch.get_rng_state(), state) and torch.is_grad_enabled() is grad
+    assert type(torch.ones(2) + 1) is torch.Tensor
+
+
+def test_sizes_that_cannot_be_had_are_none(tmp_path: Path) -> None:
+    unruly = dataclasses.replace(RELU.graph.ops[0], target="torch.no_such_function")
+    case = build([given("x", tensor((4, 3)), RANDN)], [unruly], ["a"])
+    assert worker.answer(Question("sizes", case, "accuracy", str(tmp_path)), lambda phase: None) is None
+
+
 def test_a_prelude_may_be_run_again_and_again(tmp_path: Path) -> None:
     prelude = (
         PRELUDE.format(FAULTS["right"])
