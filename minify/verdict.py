@@ -89,8 +89,16 @@ class Measured:
         )
 
     def __str__(self) -> str:
-        shown = [", ".join(f"{number:.6g}" for number in row) for row in (self.compiled, self.eager, self.reference)]
-        return f"the metric is {shown[0]} compiled, {shown[1]} in eager, {shown[2]} by the reference, tolerance {self.tolerance:g}"
+        shown = [
+            f"{', '.join(f'{number:.6g}' for number in row)} {whose}"
+            for row, whose in (
+                (self.compiled, "compiled"),
+                (self.eager, "in eager"),
+                (self.reference, "by the reference"),
+            )
+        ]
+        verdict = "moves" if self.moved else "lets it pass"
+        return f"the metric {verdict} ({', '.join(shown)}, tolerance {self.tolerance:g})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

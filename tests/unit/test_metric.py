@@ -115,7 +115,7 @@ def test_the_numbers_of_all_three_results_are_told(metrics: Path) -> None:
     assert seen.metric.compiled[0] - seen.metric.eager[0] == pytest.approx(0.01, rel=1e-4)
     assert seen.metric.reference == pytest.approx(seen.metric.eager, rel=1e-6)
     assert str(Measured((0.5,), (0.75,), (0.7512345678,), (0.0,), 0.01)) == (
-        "the metric is 0.5 compiled, 0.75 in eager, 0.751235 by the reference, tolerance 0.01"
+        "the metric moves (0.5 compiled, 0.75 in eager, 0.751235 by the reference, tolerance 0.01)"
     )
 
 
