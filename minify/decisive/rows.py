@@ -244,12 +244,10 @@ def sizes(case: Case, random: bool) -> Iterator[Change]:
 
 def _place(case: Case, one: SizeClass) -> str:
     """The dims that are of a size, or of a multiple of it."""
-    known = known_sizes(case)
-    whole = {place for place, total in known.places if total == atom(str(one.keys[0]))} if known else set(one.dims)
-    parts = (
-        f"dim {dim} of {owner}" if (owner, dim) in whole else f"part of dim {dim} of {owner}" for owner, dim in one.dims
-    )
-    return ", ".join(parts)
+    (key,), whole = one.keys, set(one.dims)
+    if isinstance(key, str) and (known := known_sizes(case)) is not None:
+        whole = {place for place, total in known.places if total == atom(key)}
+    return ", ".join(f"{'' if dim in whole else 'part of '}dim {dim[1]} of {dim[0]}" for dim in one.dims)
 
 
 def _resized(case: Case, one: SizeClass, new: int) -> tuple[Callable[[], Case], ...]:

@@ -18,6 +18,7 @@ from typing import TypeAlias
 from minify.case import Case
 
 Site: TypeAlias = tuple[object, ...]
+Between: TypeAlias = Callable[[Sequence[Site], Site], "Site | None"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,8 +29,8 @@ class Pass:
     `polish` passes come after those that remove structure: they change shapes, values and settings, or cost too much to be
     tried before. `sized` ones are given cases that say how their sizes hang together, where that can be known.
 
-    Alternatives may lie on a scale: `between(turned_down, accepted)` is then a bolder site than the one accepted and less bold
-    than all that were turned down before it, None where nothing is left between. The schedule asks until then, of one case."""
+    Alternatives may lie on a scale: `between(turned_down, accepted)` is then a site that is bolder than the one accepted and less
+    bold than those turned down before it, None where nothing is left between. The schedule asks until then, of one case."""
 
     name: str
     find: Callable[[Case], tuple[Site, ...]]
@@ -37,4 +38,4 @@ class Pass:
     alternatives: bool = False
     polish: bool = False
     sized: bool = False
-    between: Callable[[Sequence[Site], Site], Site | None] | None = None
+    between: Between | None = None

@@ -11,7 +11,7 @@ from functools import partial
 
 from minify.case import Case, Derived, tensor_inputs
 from minify.errors import Stopped
-from minify.passes.contract import Pass, Site
+from minify.passes.contract import Between, Pass, Site
 from minify.reduce.ops import cut_down, find_alone, worth_a_screen
 from minify.reduce.search import sweep_sites
 from minify.reduce.session import Session
@@ -93,21 +93,21 @@ def _alternatives(session: Session, edit: Pass) -> bool:
         if found is None:
             return changed
         if edit.between:
-            _narrow(session, edit, case, order[: found[0]], order[found[0]])
+            _narrow(session, edit, edit.between, case, order[: found[0] + 1])
         changed, start = True, start + found[0]
 
 
-def _narrow(session: Session, edit: Pass, case: Case, turned_down: Sequence[Site], accepted: Site) -> None:
-    """Bisect between the site of `case` that was accepted and those turned down before it."""
-    failed, found = list(turned_down), accepted
+def _narrow(session: Session, edit: Pass, between: Between, case: Case, asked: Sequence[Site]) -> None:
+    """Bisect between the last of the sites of `case` that were `asked`, which was accepted, and those turned down before it."""
+    *turned_down, accepted = asked
     while True:
-        middle = session.trusting(edit.name, partial(edit.between, tuple(failed), found)) if edit.between else None
+        middle = session.trusting(edit.name, partial(between, tuple(turned_down), accepted))
         if middle is None:
             return
         if session.first(edit.name, [partial(edit.rewrite, case, (middle,))], edited=case) is None:
-            failed.append(middle)
+            turned_down.append(middle)
         else:
-            found = middle
+            accepted = middle
 
 
 def _additive(session: Session, edit: Pass) -> bool:

@@ -179,6 +179,16 @@ def test_sizes_of_which_the_same_is_true_share_a_line() -> None:
     )
 
 
+def test_a_dim_of_which_nothing_is_known_is_told_with_its_equals() -> None:
+    case = on(given("x", tensor((6, 2)), RANDN), given("y", tensor((6,)), RANDN))
+    case = dataclasses.replace(case, sizes=Sizes((("x.1", 2),), ((("x", 1), atom("x.1")),), of=digest(case)))
+    assert [fact.change.what for fact in facts_of(case) if fact.row == "size"] == [
+        "dim 0 of x, dim 0 of y: size 6",
+        "dim 0 of x, dim 0 of y: size 6 and no more",
+        "dim 1 of x: size 2",
+    ]
+
+
 def test_the_seed_of_a_program_that_draws_is_asked_for() -> None:
     assert [fact.row for fact in facts_of(PLAIN, random=True)] == ["setting"]
 
