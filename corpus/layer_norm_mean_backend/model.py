@@ -12,8 +12,7 @@ def mean_of_pairs(x, dim=None, keepdim=False):
 
 def layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
     y = (x - mean_of_pairs(x, -1, True)) * torch.rsqrt(x.var(dim=-1, correction=0, keepdim=True) + eps)
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
+    return y * (1 if weight is None else weight) + (0 if bias is None else bias)
 
 
 LOWERED = {F.layer_norm: layer_norm, torch.mean: mean_of_pairs}

@@ -276,8 +276,10 @@ def constants(case: Case, random: bool) -> Iterator[Change]:
 
 def operands(case: Case, random: bool) -> Iterator[Change]:
     """Operands that a call can do without, and writes to what could be left alone."""
-    for name, words, op in _simpler_calls(case):
-        if words.startswith(WITHOUT):
+    sites = tuple(_simpler_calls(case))
+    for name, words, op in sites:
+        parts = any(other == name and words.startswith(f"{fewer}, ") for other, fewer, _ in sites)
+        if words.startswith(WITHOUT) and not parts:
             text = f"{words.removeprefix(WITHOUT)} in {short_name(op.target)}"
             yield Change(text, "none", (_edit(case, SIMPLIFY_OPS, (name, words)),))
         elif out_of_place(op.target):

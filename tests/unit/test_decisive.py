@@ -205,6 +205,12 @@ def test_calls_are_asked_for_and_not_told() -> None:
     assert not any(text in told(facts)[0] for text in calls)
 
 
+def test_operands_are_asked_for_one_by_one() -> None:
+    norm = op("y", "torch.nn.functional.layer_norm", R("x"), (8,), R("w"), R("b"))
+    facts = [str(fact) for fact in facts_of(build(["x", "w", "b"], [norm], ["y"])) if fact.row == "operand"]
+    assert facts == ["weight in layer_norm; none passes", "bias in layer_norm; none passes"]
+
+
 def test_that_no_piece_of_a_call_does_is_asked_for_and_not_told() -> None:
     facts = facts_of(build(["x"], [op("y", "torch.nn.functional.silu", R("x"))], ["y"]))
     assert "the whole of silu; torch.sigmoid(x) passes" in [str(fact) for fact in facts if fact.row == "call"]
