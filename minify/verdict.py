@@ -28,6 +28,7 @@ class Outcome(enum.Enum):
 VALUE_KINDS = ("value", "nonfinite", "integer", "mutation")
 METADATA_KINDS = ("dtype", "shape", "aliasing", "structure", "stride")
 AS_LOUD = 0.2  # an error a fifth as large as that of the failure may still be the failure
+SHOWN = 4  # numbers of a metric
 METRIC_FACTOR = 2.0  # as for one element: eager's own error, twice over, explains an error
 # How torch, Triton and the driver tell of a CUDA context that is past use. Such an error is reported where the GPU is next
 # waited for, which may be in another candidate than the one that caused it.
@@ -84,16 +85,24 @@ class Measured:
         )
 
     def __str__(self) -> str:
-        shown = [", ".join(f"{number:.6g}" for number in row) for row in (self.compiled, self.eager, self.reference)]
-        return f"the metric is {shown[0]} compiled, {shown[1]} in eager, {shown[2]} by the reference, tolerance {self.tolerance:g}"
+        shown = [
+            f"{', '.join(f'{number:.6g}' for number in row[:SHOWN])}{', ...' if len(row) > SHOWN else ''} {whose}"
+            for row, whose in (
+                (self.compiled, "compiled"),
+                (self.eager, "in eager"),
+                (self.reference, "by the reference"),
+            )
+        ]
+        verdict = "moves" if self.moved else "lets it pass"
+        return f"the metric {verdict} ({', '.join(shown)}, tolerance {self.tolerance:g})"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Signature:
     """The identity of a failure.
 
-    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind; a float off by less than
-    `least` times its tolerance does not count.
+    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind. With `least`, it is a float
+    off by at least so many times its tolerance, and nothing else.
     Crash: `kind="crash"`, `family` is `exception`, `signal` or `hang`; `name` the exception type or signal, `frame` the
     innermost compiler frame (`file.py:function`), `message` with numbers, names and paths stripped."""
 
@@ -179,8 +188,11 @@ def alike(one: Signature, other: Signature) -> bool:
 
 
 def counted(rows: tuple[Divergence, ...], wanted: Signature) -> tuple[Divergence, ...]:
-    """The rows that are loud enough to be of the failure `wanted`."""
-    return tuple(row for row in rows if row.kind != "value" or row.excess >= wanted.least)
+    """The rows that may be of the failure `wanted`."""
+    kinds = VALUE_KINDS if wanted.family == "value" else (wanted.name,)
+    if wanted.least:
+        return tuple(row for row in rows if row.kind == "value" and row.excess >= wanted.least)
+    return tuple(row for row in rows if row.kind in kinds)
 
 
 def loudness(rows: tuple[Divergence, ...]) -> float:
@@ -195,8 +207,7 @@ def matches(observation: Observation, wanted: Signature) -> bool:
     float that an op gets wrong is often the work of an integer or a NaN further up; metadata must match in kind."""
     if wanted.kind == "crash":
         return observation.crash == wanted
-    kinds = VALUE_KINDS if wanted.family == "value" else (wanted.name,)
-    return any(divergence.kind in kinds for divergence in counted(observation.divergences, wanted))
+    return bool(counted(observation.divergences, wanted))
 
 
 def classify(observation: Observation, wanted: Signature) -> Verdict:
@@ -209,7 +220,8 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
         return Verdict(Outcome.TIMED_OUT, observation, observation.crash)
     if matches(observation, wanted):
         return Verdict(Outcome.FAILS, observation, wanted)
-    seen = observation.crash or accuracy_signature(counted(observation.divergences, wanted))
+    loud = tuple(row for row in observation.divergences if row.kind != "value" or row.excess >= wanted.least)
+    seen = observation.crash or accuracy_signature(loud)
     return Verdict(Outcome.SLIPPED if seen else Outcome.PASSES, observation, seen)
 
 

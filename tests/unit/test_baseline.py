@@ -101,7 +101,7 @@ MEASURED = Measured((0.5,), (0.75,), (0.75,), (0.0,), 0.3)
 def test_drift_by_the_users_metric_is_told_with_its_numbers() -> None:
     """Those of the run that moved it most."""
     runs = [dataclasses.replace(DRIFTS, metric=dataclasses.replace(MEASURED, compiled=(c,))) for c in (0.6, 0.5)]
-    told = f"drift, no divergence: {NUMBERS}; the metric is 0.5 compiled, 0.75 in eager, 0.75 by the reference, tolerance 0.3"
+    told = f"drift, no divergence: {NUMBERS}; the metric lets it pass \\(0.5 compiled, 0.75 in eager"
     with pytest.raises(NoFailure, match=told):
         confirmed(ScriptedOracle(*runs))
     with pytest.raises(NoFailure, match=f"ill-conditioned.*{told}"):

@@ -115,8 +115,16 @@ def test_the_numbers_of_all_three_results_are_told(metrics: Path) -> None:
     assert seen.metric.compiled[0] - seen.metric.eager[0] == pytest.approx(0.01, rel=1e-4)
     assert seen.metric.reference == pytest.approx(seen.metric.eager, rel=1e-6)
     assert str(Measured((0.5,), (0.75,), (0.7512345678,), (0.0,), 0.01)) == (
-        "the metric is 0.5 compiled, 0.75 in eager, 0.751235 by the reference, tolerance 0.01"
+        "the metric moves (0.5 compiled, 0.75 in eager, 0.751235 by the reference, tolerance 0.01)"
     )
+
+
+def test_of_many_numbers_the_first_are_told() -> None:
+    many = tuple(map(float, range(6)))
+    told = (
+        "the metric lets it pass (0, 1, 2, 3, ... compiled, 0, 1, 2, 3, ... in eager, 0, 1, 2, 3, ... by the reference"
+    )
+    assert str(Measured(many, many, many, many)).startswith(told)
 
 
 def test_a_program_that_is_right_never_asks_its_metric(metrics: Path) -> None:

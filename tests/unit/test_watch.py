@@ -240,7 +240,7 @@ def test_a_wrong_output_is_a_find_only_where_the_metric_moves(
     events = run(tmp_path, fn, x, change=change, metric=Metric("m.py:f", metric, 1e-4))
     assert [event["event"] for event in named(events, "checked", "diverged", "unchecked")] == [verdict]
     for event in named(events, "metric"):
-        assert event["text"].startswith("the metric is ") and (event["by"] > 1e-4) == (verdict == "diverged")
+        assert event["text"].startswith("the metric ") and (event["by"] > 1e-4) == (verdict == "diverged")
 
 
 def test_each_run_is_measured_until_one_moves_the_metric(tmp_path: Path) -> None:
