@@ -32,6 +32,7 @@ KEPT = 0.2
 FAR_OFF = 100.0
 METADATA_KINDS = ("dtype", "shape", "aliasing", "structure", "stride")
 AS_LOUD = 0.2  # an error a fifth as large as that of the failure may still be the failure
+SHOWN = 4  # numbers of a metric
 METRIC_FACTOR = 2.0  # as for one element: eager's own error, twice over, explains an error
 # How torch, Triton and the driver tell of a CUDA context that is past use. Such an error is reported where the GPU is next
 # waited for, which may be in another candidate than the one that caused it.
@@ -90,7 +91,7 @@ class Measured:
 
     def __str__(self) -> str:
         shown = [
-            f"{', '.join(f'{number:.6g}' for number in row)} {whose}"
+            f"{', '.join(f'{number:.6g}' for number in row[:SHOWN])}{', ...' if len(row) > SHOWN else ''} {whose}"
             for row, whose in (
                 (self.compiled, "compiled"),
                 (self.eager, "in eager"),
@@ -105,9 +106,9 @@ class Measured:
 class Signature:
     """The identity of a failure.
 
-    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind. A float off by less than
-    `least` times its tolerance does not count, nor one whose `ratio` is less than that of the signature, which is a bound
-    and no part of the identity.
+    Accuracy: `kind="accuracy"`, `family` is `value` or `metadata`, `name` the leading divergence kind. With `least`, it is a float
+    off by at least so many times its tolerance, and nothing else. A float whose `ratio` is less than that of the signature does
+    not count; this is a bound, and no part of the identity.
     Crash: `kind="crash"`, `family` is `exception`, `signal` or `hang`; `name` the exception type or signal, `frame` the
     innermost compiler frame (`file.py:function`), `message` with numbers, names and paths stripped."""
 
@@ -206,8 +207,11 @@ def alike(one: Signature, other: Signature) -> bool:
 
 
 def counted(rows: tuple[Divergence, ...], wanted: Signature) -> tuple[Divergence, ...]:
-    """The rows that are loud enough to be of the failure `wanted`."""
-    return tuple(row for row in rows if row.kind != "value" or row.excess >= wanted.least)
+    """The rows that may be of the failure `wanted`."""
+    kinds = VALUE_KINDS if wanted.family == "value" else (wanted.name,)
+    if wanted.least:
+        return tuple(row for row in rows if row.kind == "value" and row.excess >= wanted.least)
+    return tuple(row for row in rows if row.kind in kinds)
 
 
 def loudness(rows: tuple[Divergence, ...]) -> float:
@@ -223,8 +227,7 @@ def matches(observation: Observation, wanted: Signature) -> bool:
     metadata must match in kind."""
     if wanted.kind == "crash":
         return observation.crash == wanted
-    kinds = VALUE_KINDS if wanted.family == "value" else (wanted.name,)
-    rows = (row for row in counted(observation.divergences, wanted) if row.kind in kinds)
+    rows = counted(observation.divergences, wanted)
     return any(row.kind != "value" or row.ratio >= wanted.ratio for row in rows)
 
 
@@ -238,7 +241,8 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
         return Verdict(Outcome.TIMED_OUT, observation, observation.crash)
     if matches(observation, wanted):
         return Verdict(Outcome.FAILS, observation, wanted)
-    seen = observation.crash or accuracy_signature(counted(observation.divergences, wanted))
+    loud = tuple(row for row in observation.divergences if row.kind != "value" or row.excess >= wanted.least)
+    seen = observation.crash or accuracy_signature(loud)
     return Verdict(Outcome.SLIPPED if seen else Outcome.PASSES, observation, seen)
 
 

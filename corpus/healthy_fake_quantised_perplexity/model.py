@@ -22,7 +22,7 @@ class Block(nn.Module):
 
 
 class CharacterModel(nn.Module):
-    def __init__(self, vocabulary=29, d=32, depth=3):
+    def __init__(self, vocabulary=29, d=32, depth=2):
         super().__init__()
         self.embedding = nn.Embedding(vocabulary, d)
         self.blocks = nn.ModuleList(Block(d) for _ in range(depth))

@@ -31,8 +31,7 @@ def leading(observation: Observation, signature: Signature) -> Divergence | None
     """The divergence that the repro checks, None for a crash. Raises ValueError where the failure was not observed."""
     if signature.kind == "crash":
         return None
-    kinds = VALUE_KINDS if signature.family == "value" else (signature.name,)
-    rows = [row for row in counted(observation.divergences, signature) if row.kind in kinds]
+    rows = counted(observation.divergences, signature)
     if not rows:
         raise ValueError(f"the observation shows no {signature}, but {observation.divergences or 'no divergence'}")
     return max(rows, key=lambda row: (row.kind == signature.name, row.excess))

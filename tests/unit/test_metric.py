@@ -119,6 +119,14 @@ def test_the_numbers_of_all_three_results_are_told(metrics: Path) -> None:
     )
 
 
+def test_of_many_numbers_the_first_are_told() -> None:
+    many = tuple(map(float, range(6)))
+    told = (
+        "the metric lets it pass (0, 1, 2, 3, ... compiled, 0, 1, 2, 3, ... in eager, 0, 1, 2, 3, ... by the reference"
+    )
+    assert str(Measured(many, many, many, many)).startswith(told)
+
+
 def test_a_program_that_is_right_never_asks_its_metric(metrics: Path) -> None:
     assert asked(faulty(RELU, "right"), metrics, "raises").metric is None
 
