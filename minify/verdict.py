@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import enum
 
+from minify.ablation import Ablation, Listing
 from minify.case import Case
 from minify.graph import ValueMeta
 
@@ -88,7 +89,8 @@ class Observation:
     `phase` is how far it got: `load`, `eager`, `reference`, `compile`, `run`, `done`. `invalid` says why the case is no
     case (eager itself fails). `crash` is set when the compiler or the compiled program raised, died or hung.
     `drift` lists results out of tolerance that eager's own error explains. `trace` describes every op's value, `drew` names the
-    ops that drew random numbers."""
+    ops that drew random numbers. `applications` are those of the compiler that could be left out, where the question asks for
+    them; there are none where the process died."""
 
     phase: str
     invalid: str = ""
@@ -103,6 +105,7 @@ class Observation:
     timed_out: bool = False
     worker_lost: str = ""
     drew: tuple[str, ...] = ()
+    applications: tuple[Listing, ...] = ()
 
     @property
     def retire_worker(self) -> bool:
@@ -187,7 +190,8 @@ class Question:
     `case` gives once compiled in place of the results of its ops), `materialise` (answer: the case with every
     derived value recorded), `trace` (answer: Observation of the eager run alone) or `warm` (answer: the question, once
     everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager runs on shaken inputs
-    that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values."""
+    that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values. What
+    `ablation` says is left out of the compiler."""
 
     action: str
     case: Case
@@ -198,6 +202,7 @@ class Question:
     reference: str = "auto"
     noise: int = 0
     whole: Case | None = None
+    ablation: Ablation | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
