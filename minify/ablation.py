@@ -12,17 +12,22 @@ import hashlib
 from collections.abc import Collection
 
 OFF, ONLY = "--off", "--only"
+RUN = "run"  # not a kind of application: whether what was compiled is run at all
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ablation:
     """Which applications of one kind stay: all but `names` or, if `only`, those alone. Of no kind: nothing is left out.
 
-    A question with an ablation is answered with what could be left out: of its kind, or of every kind if it has none."""
+    A question with an ablation is answered with what could be left out: of its kind, or of every kind if it `lists_all`."""
 
     kind: str = ""
     names: tuple[str, ...] = ()
     only: bool = False
+
+    @property
+    def lists_all(self) -> bool:
+        return self.kind in ("", RUN)
 
     def keeps(self, name: str) -> bool:
         return (name in self.names) == self.only
@@ -39,6 +44,9 @@ class Ablation:
 
 
 WATCHED = Ablation()
+COMPILED = Ablation(
+    RUN, only=True
+)  # compiled and not run, so that what a program that kills its process was made of is known
 
 
 def without(kind: str, names: Collection[str]) -> Ablation:

@@ -16,7 +16,7 @@ from typing import Protocol
 
 from minify import ablation as ablations
 from minify import case as cases
-from minify.ablation import WATCHED, Ablation, Application, Listing, alone, without
+from minify.ablation import COMPILED, WATCHED, Ablation, Application, Listing, alone, without
 from minify.case import Case
 from minify.reduce.search import localise
 from minify.verdict import Divergence, Outcome, Signature, Verdict, accuracy_signature
@@ -124,12 +124,14 @@ class Culprit:
     """The applications of one kind that the failure needs, and the questions that show it.
 
     All of a group are needed together, and each group suffices by itself; mostly there is one. No group: the kind as a whole,
-    since its applications are not known. `minimal` is False where questions ran out before each was tried without."""
+    since its applications are not known. `beside` are applications without which the program does not even come so far as to
+    fail. `minimal` is False where questions ran out before each was tried without."""
 
     kind: str
     groups: tuple[tuple[Application, ...], ...]
     confirmations: tuple[Row, ...]
     minimal: bool = True
+    beside: tuple[Application, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -171,6 +173,8 @@ def _looked(kinds: Sequence[Kind], ask: _Asker) -> Inside:
     (watched,) = ask([WATCHED])
     if not watched.fails:
         return ask.conclude(None, f"watched, the compiler's answer is another: {watched.answer}")
+    if not ask.listed:  # the process died of it, and lived to list nothing
+        next(ask([COMPILED]))
     listed = {listing.kind: listing for listing in ask.listed}
     notes: list[str] = []
     for kind, off in _suspects(kinds, listed, ask):
@@ -222,7 +226,7 @@ class _Asker:
 
     def conclude(self, culprit: Culprit | None, *notes: str) -> Inside:
         """The table has kinds as a whole first, in the compiler's order."""
-        order = {WATCHED: 0} | {alone(kind): place for place, kind in enumerate(_KIND, 1)}
+        order = {WATCHED: -1, COMPILED: 0} | {alone(kind): place for place, kind in enumerate(_KIND, 1)}
         table = sorted(self._rows.values(), key=lambda row: order.get(row.ablation, len(order)))
         return Inside(culprit, tuple(table), self._oracle.queries - self._before, notes)
 
@@ -241,7 +245,7 @@ def _row(ablation: Ablation, verdict: Verdict, case: str) -> Row:
 
 def _suspects(kinds: Sequence[Kind], listed: dict[str, Listing], ask: _Asker) -> list[tuple[Kind, Row]]:
     """The kinds without which it passes, the last first; after them those without which it fails otherwise, and may well pass if
-    less is left out. A kind of which nothing was met is not asked; where the process died, nothing is known of any."""
+    less is left out. A kind of which nothing was met is not asked; where the compiler itself dies, nothing is known of any."""
     rows: dict[bool, list[tuple[Kind, Row]]] = {True: [], False: []}
     worth = []
     for kind in kinds:
@@ -261,34 +265,56 @@ def _suspects(kinds: Sequence[Kind], listed: dict[str, Listing], ask: _Asker) ->
 
 
 def _culprit(kind: Kind, listing: Listing | None, seen: tuple[Row, Row], ask: _Asker) -> Culprit | str:
-    """What of the kind is to blame, or why that is not confirmed."""
+    """What of the kind is to blame, or why that is not confirmed. `seen` are the answers with the kind and without."""
     if listing is None:
-        return Culprit(kind.name, (), seen) if seen[1].passes else f"without {kind.what} it fails otherwise"
-    groups, minimal = [], True
-    rest = listing.applications
-    while rest:
+        return Culprit(kind.name, (), seen) if seen[1].passes else f"without any {kind.what} it fails otherwise"
+    groups: list[tuple[Application, ...]] = []
+    minimal, rest = True, listing.applications
+    while True:
         group, surely = _smallest_group(kind, rest, ask)
         groups.append(group)
         minimal = minimal and surely
-        named = [application.name for found in groups for application in found]
-        rest = tuple(application for application in rest if application.name not in named)
-        (gone,) = ask([without(kind.name, named)])
+        rest = tuple(application for application in rest if application not in group)
+        (gone,) = ask([without(kind.name, _names(*groups))])
         if gone.passes:
-            lone = list(ask([alone(kind.name, [one.name for one in group]) for group in groups]))
-            if all(row.fails for row in lone):
-                return Culprit(kind.name, tuple(groups), (seen[0], gone, *lone), minimal)
-            return f"{kind.what} {', '.join(named)} is not to blame alone"
-        if not gone.fails or not any(row.fails for row in ask([alone(kind.name, [one.name for one in rest])])):
             break
-    return f"without {kind.what} {', '.join(named)} it does not pass: {gone.answer}"
+        # What is off may have made room for what was never listed, another fusion say: nothing but the rest.
+        (left,) = ask([alone(kind.name, _names(rest))])
+        if not left.fails:
+            gone = left if left.passes else gone
+            break
+    lone = list(ask([alone(kind.name, _names(group)) for group in groups]))
+    if not all(row.fails for row in lone):
+        return f"{kind.what} {', '.join(_names(*groups))}: alone it does not fail"
+    if gone.passes:
+        return Culprit(kind.name, tuple(groups), (seen[0], gone, *lone), minimal)
+    if len(groups) == 1 and (some := _without_what_it_takes(kind, groups[0], ask)):
+        chosen, gone = some
+        beside = tuple(application for application in groups[0] if application not in chosen)
+        return Culprit(kind.name, (chosen,), (seen[0], gone, *lone), minimal, beside)
+    return f"{kind.what} {', '.join(_names(*groups))}: without it the answer is {gone.answer!r}"
+
+
+def _without_what_it_takes(
+    kind: Kind, group: Sequence[Application], ask: _Asker
+) -> tuple[tuple[Application, ...], Row] | None:
+    """Of a group without which the program does not pass but, say, compiles no more: those of it without which it passes."""
+    rows = ask([without(kind.name, [application.name]) for application in group])
+    chosen = tuple(application for application, row in zip(group, rows, strict=True) if row.passes)
+    (gone,) = ask([without(kind.name, _names(chosen))]) if chosen else [None]
+    return (chosen, gone) if gone and gone.passes else None
+
+
+def _names(*groups: Sequence[Application]) -> list[str]:
+    return [application.name for group in groups for application in group]
 
 
 def _smallest_group(
     kind: Kind, applications: Sequence[Application], ask: _Asker
 ) -> tuple[tuple[Application, ...], bool]:
     """The fewest applications found that fail with no other of their kind on, and whether it is known that none of them can go."""
-    tester = _Applications(kind.name, [application.name for application in applications], ask)
-    busy = [application.name for application in applications if not application.idle]
+    tester = _Applications(kind.name, _names(applications), ask)
+    busy = _names([application for application in applications if not application.idle])
     ask.reserve = CONFIRMING
     try:
         kept: Iterable[str] = localise(

@@ -168,7 +168,9 @@ class LocalOracle:
         self, action: str, case: Case, noise: int = 0, whole: Case | None = None, ablation: Ablation | None = None
     ) -> Question:
         how = self.manner
-        return Question(action, case, how.check, str(how.store), how.rtol, how.atol, how.reference, noise, whole)
+        return Question(
+            action, case, how.check, str(how.store), how.rtol, how.atol, how.reference, noise, whole, ablation
+        )
 
     def _ask(
         self,

@@ -20,7 +20,7 @@ class Switch:
 
     def __init__(self, ablation: Ablation, devices: frozenset[str]) -> None:
         self.devices = devices
-        self.watches = not ablation.kind
+        self.watches = ablation.lists_all
         self.only = ablation.only
         self._ablation = ablation
         self._found: dict[str, Application] = {}
