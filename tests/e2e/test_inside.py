@@ -15,7 +15,7 @@ import torch._inductor.config
 from minify import worker
 from minify.ablation import WATCHED, Ablation, alone, without
 from minify.case import Case, Const, Recipe, Ref, Settings
-from minify.localize.inside import Inside, look_inside
+from minify.localize.inside import KINDS, Inside, look_inside
 from minify.oracle.local import LocalOracle, Manner
 from minify.verdict import Observation, Question, Signature, Verdict, accuracy_signature, classify
 from tests.cases import build, given, op, tensor
@@ -26,18 +26,16 @@ INDUCTOR = "torch._inductor.config"
 
 
 class InProcess:
-    """Judges in this very process: no start-up to pay for, and `seen` keeps what each question showed."""
+    """Judges in this very process: no start-up to pay for."""
 
     def __init__(self, root: Path, check: str = "accuracy") -> None:
         self.root = root
         self.check = check
         self.queries = 0
-        self.asked: list[Ablation] = []
 
     def judge_ablated(self, case: Case, ablations: Iterable[Ablation], signature: Signature) -> Iterator[Verdict]:
         for ablation in ablations:
             self.queries += 1
-            self.asked.append(ablation)
             yield classify(self.observe(case, ablation), signature)
 
     def observe(self, case: Case, ablation: Ablation | None) -> Observation:
@@ -233,6 +231,9 @@ FANS = tuple(
 
 @pytest.fixture
 def scheduling_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The scheduling is afterwards as it was; and only those kinds are asked that can make a difference, each with C++ to compile."""
+    kinds = tuple(kind for kind in KINDS if kind.name in ("lowering", "fusion", "memory"))
+    monkeypatch.setattr("minify.localize.inside.KINDS", kinds)
     scheduling = importlib.import_module("torch._inductor.codegen.cpp").CppScheduling
     monkeypatch.setattr(scheduling, "codegen_node", vars(scheduling)["codegen_node"])
 

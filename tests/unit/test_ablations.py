@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,7 @@ from torch._inductor import config as inductor_config
 
 from minify import torch_internals, worker
 from minify.ablation import WATCHED, Ablation, Listing, alone, without
+from minify.localize.inside import KINDS
 from minify.torch_internals import ablations, inductor_fusion
 from minify.torch_internals.inductor_options import OPTIONS
 from minify.torch_internals.switches import Handle, Switch, owner, replaced
@@ -175,3 +177,11 @@ def test_a_pair_that_is_off_stays_apart_in_whatever_company(
 
 def test_an_operation_is_told_by_the_node_that_it_was_lowered_from() -> None:
     assert inductor_fusion._origin(A) == "from_op9"
+
+
+def test_torchs_own_switches_that_are_told_are_known_to_it() -> None:
+    told = [line for kind in KINDS for line in kind.config] + [option.setting for option in OPTIONS]
+    for line_ in told:
+        key, value = line_.removeprefix("torch._inductor.config.").split(" = ")
+        with inductor_config.patch({key: ast.literal_eval(value)}):
+            pass
