@@ -275,10 +275,12 @@ def _tell_stage(report: Report) -> None:
     if report.stage_pair:
         with_it, without = (short_digest(report.stage_pair[answer]) for answer in ("fails", "passes"))
         click.echo(f"with {report.stage} it fails ({with_it}), without it passes ({without})", err=True)
+    if report.inside:
+        click.echo(f"inside {report.stage}: {report.inside}", err=True)
     for note in report.notes:
         click.echo(f"note: {note}", err=True)
     said = f"{report.signature}, " if report.signature else ""
-    click.echo(f"{said}{report.queries} queries, {report.seconds:.0f} s; report: {report.folder}", err=True)
+    click.echo(f"{said}{counted(report.queries, 'query')}, {report.seconds:.0f} s; report: {report.folder}", err=True)
     if report.message:
         click.echo(f"minify: {report.message}", err=True)
 

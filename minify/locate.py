@@ -1,4 +1,4 @@
-"""The first divergent stage of a script's failure and nothing else: capture a region, confirm it, climb the ladder.
+"""The first divergent stage of a script's failure, and what inside it: capture a region, confirm it, climb the ladder, look in.
 
 Reduces nothing. What is found is left in the run's folder as the beginning of a run that does.
 """
@@ -20,11 +20,13 @@ from minify.case import Case
 from minify.confirmation import graver
 from minify.errors import EXIT_NO_FAILURE, EXIT_REDUCED, EXIT_UNSTABLE, FailsInDynamo, NoFailure, Unstable
 from minify.localize import Localised, Rung, first_stage
+from minify.localize.inside import Inside, look_inside
 from minify.progress import Progress
 from minify.report import Report, measure, worst_rows
 from minify.runs import Request, RunFolder, StopFlag
 from minify.verdict import Outcome, Signature
 
+INDUCTOR = "Inductor"
 WORDS = {"accuracy": "wrong results", "crash": "crashes"}
 # What a healthy program is asked for.
 NONE = {"accuracy": Signature("accuracy", "value", "value"), "crash": Signature("crash", "exception")}
@@ -109,6 +111,7 @@ def _climbed(this: Attempt, judged: Judged) -> Report:
     )
     located = first_stage(judged.case, failing.signature if failing else NONE[judged.kind], oracle)
     outcome, code, message = _ended(said, located)
+    inside = _inside(this, judged.case, failing, located)
     if failing:
         cases.save(judged.case, this.folder.case_file)
         known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
@@ -122,17 +125,37 @@ def _climbed(this: Attempt, judged: Judged) -> Report:
         stage=located.stage if failing else "",
         stage_pair=located.pair() if failing else {},
         ladder=located.rows(),
+        inside=str(inside.culprit) if inside and inside.culprit else "",
+        ablations=tuple(row.as_row() for row in inside.table) if inside else (),
         original=measure(judged.case),
         queries=oracle.queries,
         cache_hits=oracle.cache_hits,
         rate=oracle.rate,
         timeout=oracle.timeout,
         divergences=worst_rows(failing.observation) if failing else (),
-        notes=located.notes,
+        notes=(*located.notes, *_said_inside(inside)),
         message=message,
         region=suspect.region,
         part=suspect.part,
     )
+
+
+def _inside(this: Attempt, case: Case, failing: Baseline | None, located: Localised) -> Inside | None:
+    """What of the stage the failure needs; of Inductor, whose rung is the case itself, and of a failure that always shows."""
+    if failing is None or located.stage != INDUCTOR or failing.rate < 1:
+        return None
+    this.progress.step(f"which part of {located.stage} does it need?")
+    return look_inside(case, failing.signature, this.oracle)
+
+
+def _said_inside(inside: Inside | None) -> tuple[str, ...]:
+    if inside is None:
+        return ()
+    culprit = inside.culprit
+    counts = f"{len([row for row in inside.table if row.digest])} questions"
+    if culprit is None:
+        return (f"no part of Inductor is to blame by itself ({counts})", *inside.notes)
+    return (f"with {culprit} it fails, without it passes, alone it fails ({counts})", *culprit.notes, *inside.notes)
 
 
 def _ended(said: Baseline | NoFailure | Unstable, located: Localised) -> tuple[str, int, str]:

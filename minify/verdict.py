@@ -9,6 +9,7 @@ import dataclasses
 import enum
 import math
 
+from minify.ablation import Ablation, Listing
 from minify.case import Case
 from minify.graph import ValueMeta
 
@@ -136,7 +137,8 @@ class Observation:
     `drift` lists results out of tolerance that eager's own error explains, or that the user's metric lets pass: `metric` has its
     numbers where it was asked. `within` is the worst of those that keep their tolerance (`bad` 0). `trace` describes every op's
     value, `drew` names the ops that drew random numbers. `frames` are torch's own of an exception, innermost last, as
-    `torch/_inductor/graph.py:run_node`."""
+    `torch/_inductor/graph.py:run_node`. `applications` are those of the compiler that could be left out, where the question asks
+    for them; there are none where the process died."""
 
     phase: str
     invalid: str = ""
@@ -154,6 +156,7 @@ class Observation:
     within: Divergence | None = None
     frames: tuple[str, ...] = ()
     metric: Measured | None = None
+    applications: tuple[Listing, ...] = ()
 
     @property
     def retire_worker(self) -> bool:
@@ -253,7 +256,8 @@ class Question:
     value recorded), `trace` (answer: Observation of the eager run alone), `sizes` (answer: Sizes, None where they cannot be had)
     or `warm` (answer: the question, once everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager
     runs on shaken inputs that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of
-    recorded values. `metric` names the user's function ("" for none) and `whole` the saved case whose outputs it is of."""
+    recorded values. `metric` names the user's function ("" for none) and `whole` the saved case whose outputs it is of. What
+    `ablation` says is left out of the compiler."""
 
     action: str
     case: Case
@@ -267,6 +271,7 @@ class Question:
     metric_tol: float = 0.0
     whole: str = ""
     inside: Case | None = None
+    ablation: Ablation | None = None
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

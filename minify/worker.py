@@ -24,7 +24,7 @@ import torch
 
 from minify import metric as metrics
 from minify import torch_internals
-from minify.case import Case, Ref
+from minify.case import Case, Ref, tensor_inputs
 from minify.crashes import crash_signature, first_line, root_frames, trace_text
 from minify.errors import UsageError
 from minify.fork_server import connected
@@ -115,6 +115,8 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
     with contextlib.ExitStack() as stack:
         enter("load")
         judge = metrics.judge_for(question)
+        if lacking := torch_internals.cannot_ablate(question.ablation):
+            raise _Invalid(f"not available here: {lacking}")
         live = _attempt(lambda: replay(case, Path(question.store)), "cannot be loaded")
         stack.enter_context(torch_internals.no_caches())
         _attempt(lambda: stack.enter_context(applied(live)), "settings do not apply")
@@ -142,7 +144,10 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
             return facts
         del pair, steps  # eager's values once more: a screen has many
         enter("compile")
-        compiled, crash = _compiled(live, eager)
+        devices = frozenset(item.meta.device.partition(":")[0] for item in tensor_inputs(case))
+        with torch_internals.ablated(question.ablation, devices) as met:
+            compiled, crash = _compiled(live, eager)
+            facts = dataclasses.replace(facts, applications=met())
         if crash is not None:
             return dataclasses.replace(facts, **crash)
         if question.check != "accuracy" or compiled is None:

@@ -1,6 +1,7 @@
 """Oracles and testers that run nothing: the truth is a rule, and every question is counted.
 
-`RuleTester` and `HiddenSet` stand in for the tester of `minify.reduce.search`, `FakeOracle` for `minify.oracle.Oracle`.
+`RuleTester` and `HiddenSet` stand in for the tester of `minify.reduce.search`, `FakeOracle` for `minify.oracle.Oracle`,
+`FakeCompiler` for an oracle that can leave parts of a compiler out.
 `chain_graph` and `hidden_items` make the worlds that the search is measured in.
 """
 
@@ -12,6 +13,7 @@ import random
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from minify.ablation import COMPILED, Ablation, Application, Listing
 from minify.case import Case, digest
 from minify.errors import Stopped
 from minify.verdict import Observation, Outcome, Signature, Verdict, classify
@@ -199,6 +201,62 @@ class FakeOracle:
         self.asked.append(case)
         self._cache[key] = verdict
         return verdict
+
+
+@dataclasses.dataclass
+class FakeCompiler:
+    """An oracle of a compiler that has `parts`: the names of each kind's applications, or a text that says why the kind cannot be
+    switched. `predicate` is given what is on, as `kind:name`, and answers as that of `FakeOracle` does. `idle` are names of
+    applications known to change nothing. A compiler that dies `running` lists nothing but where nothing is run; one that dies
+    `compiling` never does. `instead` are names of each kind that it makes use of where some of those are off.
+
+    `asked` are the ablations whose answer was consumed, `computed` how many were answered, `width` how far it looks ahead."""
+
+    parts: dict[str, tuple[str, ...] | str]
+    predicate: Callable[[frozenset[str]], bool | Outcome | Observation]
+    idle: frozenset[str] = frozenset()
+    dies: str = ""
+    instead: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    width: int = 1
+    queries: int = 0
+    computed: int = 0
+    asked: list[Ablation] = dataclasses.field(default_factory=list)
+
+    def judge_ablated(self, case: Case, ablations: Iterable[Ablation], signature: Signature) -> Iterator[Verdict]:
+        source, ahead = iter(ablations), deque[tuple[Ablation, Verdict]]()
+        while True:
+            while len(ahead) < self.width and (ablation := next(source, None)) is not None:
+                self.computed += 1
+                ahead.append((ablation, self._answer(ablation, signature)))
+            if not ahead:
+                return
+            ablation, verdict = ahead.popleft()
+            self.queries += 1
+            self.asked.append(ablation)
+            yield verdict
+
+    def _answer(self, ablation: Ablation, signature: Signature) -> Verdict:
+        on = {
+            f"{kind}:{name}"
+            for kind, names in self.parts.items()
+            for name in (names if isinstance(names, tuple) else ())
+            if kind != ablation.kind or ablation.keeps(name)
+        }
+        on |= {f"{ablation.kind}:{name}" for name in self.instead.get(ablation.kind, ()) if ablation.keeps(name)}
+        answer = Outcome.SLIPPED if ablation == COMPILED else self.predicate(frozenset(on))
+        verdict = fake_verdict(answer, signature)
+        lacking = () if ablation.lists_all else self.parts.get(ablation.kind, "nothing is known of it")
+        if isinstance(lacking, str):
+            verdict = classify(Observation("load", invalid=f"not available here: {lacking}"), signature)
+        mute = self.dies and (ablation != COMPILED or self.dies == "compiling")
+        listed = () if mute else tuple(self._listing(kind) for kind in self.parts)
+        return dataclasses.replace(verdict, observation=dataclasses.replace(verdict.observation, applications=listed))
+
+    def _listing(self, kind: str) -> Listing:
+        names = self.parts[kind]
+        if isinstance(names, str):
+            return Listing(kind, missing=names)
+        return Listing(kind, tuple(Application(name, f"about {name}", name in self.idle) for name in names))
 
 
 def fake_verdict(answer: bool | Outcome | Observation, wanted: Signature) -> Verdict:

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from minify import case as cases
 from minify import functions
+from minify.ablation import Ablation
 from minify.case import Case, Graph, Program
 from minify.errors import Stopped, UsageError, WorkerBug
 from minify.oracle.pool import Reply, WorkerPool
@@ -118,12 +119,18 @@ class LocalOracle:
 
     def judge_in_order(self, cases_: Iterable[Case], signature: Signature) -> Iterator[Verdict]:
         """Verdicts in the order of the cases, looking ahead as far as there are workers."""
+        return self._judged(((case, None) for case in cases_), signature)
+
+    def judge_ablated(self, case: Case, ablations: Iterable[Ablation], signature: Signature) -> Iterator[Verdict]:
+        """Verdicts on one case, each with another part of the compiler left out; in order, and looking ahead."""
+        return self._judged(((case, ablation) for ablation in ablations), signature)
+
+    def _judged(self, source: Iterator[tuple[Case, Ablation | None]], signature: Signature) -> Iterator[Verdict]:
         waiting: deque[_Asked] = deque()
-        source = iter(cases_)
         try:
             while True:
-                while len(waiting) < self._workers and (case := next(source, None)) is not None:
-                    waiting.append(self._ask(case, noise=self._noise(signature)))
+                while len(waiting) < self._workers and (pair := next(source, None)) is not None:
+                    waiting.append(self._ask(pair[0], noise=self._noise(signature), ablation=pair[1]))
                 if not waiting:
                     return
                 yield self._conclude(waiting.popleft(), signature)
@@ -169,17 +176,28 @@ class LocalOracle:
 
     # --- one question ---------------------------------------------------------------------------------------------
 
-    def _question(self, action: str, case: Case, noise: int = 0, inside: Case | None = None) -> Question:
+    def _question(
+        self, action: str, case: Case, noise: int = 0, inside: Case | None = None, ablation: Ablation | None = None
+    ) -> Question:
         how = self.manner
         return Question(
             action, case, how.check, str(how.store), how.rtol, how.atol, how.reference, noise,
-            how.metric, how.metric_tol, self.whole, inside,
+            how.metric, how.metric_tol, self.whole, inside, ablation,
         )  # fmt: skip
 
-    def _ask(self, case: Case, *, noise: int = 0, run: int = 0, inside: Case | None = None) -> _Asked:
-        question = self._question("patch" if inside else "judge", case, noise, inside)
+    def _ask(
+        self,
+        case: Case,
+        *,
+        noise: int = 0,
+        run: int = 0,
+        inside: Case | None = None,
+        ablation: Ablation | None = None,
+    ) -> _Asked:
+        question = self._question("patch" if inside else "judge", case, noise, inside, ablation)
         how = self.manner
         of = cases.digest(case) + (f" in {cases.digest(inside)}" if inside else "")
+        of += "" if ablation is None else f" {ablation}"
         text = (
             f"{of}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}:{self._surroundings}"
             f":{how.metric}:{functions.content(how.metric)}:{how.metric_tol}:{self.whole}"
@@ -208,7 +226,8 @@ class LocalOracle:
         for run in range(1, self._patience()):
             if verdict.outcome is not Outcome.PASSES:
                 break
-            verdict = self._verdict(self._ask(asked.case, noise=self._noise(signature), run=run), signature)
+            again = self._ask(asked.case, noise=self._noise(signature), run=run, ablation=asked.question.ablation)
+            verdict = self._verdict(again, signature)
         self._tell(verdict)
         if signature.family == "hang":
             self._learn(verdict)

@@ -30,7 +30,8 @@ class Report:
     nearest program that passes. `rate` is how often the original failed, `timeout` how many seconds a question had.
     `certificate` says for each pass what came of its sites on the final case; `edits_tried` of them were asked. `explains`:
     whether the ops that the search found are enough to make the original wrong; None where that could not be told. `metric` has
-    the numbers of the user's metric, of the original program, where there is one."""
+    the numbers of the user's metric, of the original program, where there is one. `inside` names what of the stage is to blame,
+    `ablations` are the answers with parts of it left out."""
 
     outcome: str
     exit_code: int
@@ -53,6 +54,8 @@ class Report:
     seconds: float = 0.0
     verified: dict[str, Any] = dataclasses.field(default_factory=dict)
     explains: bool | None = None
+    inside: str = ""
+    ablations: tuple[dict[str, Any], ...] = ()
     one_minimal: bool = False
     stopped_by: str = ""
     decisive: tuple[str, ...] = ()

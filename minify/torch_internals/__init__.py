@@ -4,6 +4,7 @@ One file per topic, all of it reached as `torch_internals.<name>`. Seen to work 
 it falls back to where a release lacks it. Lowest layer but for `environment`.
 """
 
+from minify.torch_internals.ablations import ablated, cannot_ablate
 from minify.torch_internals.aot import forget_decompositions, inductor_decompositions, tracing_like
 from minify.torch_internals.configs import (
     CONFIG_MODULES,
@@ -37,7 +38,9 @@ __all__ = [
     "DISABLE",
     "GraphCompiler",
     "SymbolicShapes",
+    "ablated",
     "backend",
+    "cannot_ablate",
     "config_changes",
     "config_patch",
     "configs_kept",

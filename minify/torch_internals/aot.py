@@ -1,11 +1,20 @@
-"""AOTAutograd: what it breaks ops down into, and tracing where it takes fake examples as they are."""
+"""AOTAutograd: what it breaks ops down into, how it parts forward from backward, and tracing with fake examples as they are."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+from minify.torch_internals.switches import Handle, Switch, replaced
+
+_DECOMPOSE = "torch.fx.experimental.proxy_tensor:maybe_handle_decomp"
+_PARTITION = "min_cut_rematerialization_partition"
+_PARTITIONERS = tuple(
+    f"{module}:{_PARTITION}" for module in ("torch._inductor.compile_fx", "torch._dynamo.backends.debugging")
+)
 
 
 def inductor_decompositions() -> dict[Any, Callable[..., Any]]:
@@ -29,3 +38,60 @@ def tracing_like(examples: Sequence[Any]) -> contextlib.AbstractContextManager[A
 
     modes = [example.fake_mode for example in examples if isinstance(example, FakeTensor)]
     return tracing(TracingContext(modes[0]) if modes else None)
+
+
+@contextlib.contextmanager
+def _decompositions(switch: Switch) -> Iterator[None]:
+    """Named by the op, all calls of which are broken down or none is. One that declines is no application, nor is one in a pattern
+    of Inductor's: those are traced once in a process, outside of any program."""
+    guards = importlib.import_module("torch._guards")
+
+    def wrap(decompose: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(decompose)
+        def asked(mode: Any, op: Any, args: Any, kwargs: Any) -> Any:
+            if guards.TracingContext.try_get() is None:
+                return decompose(mode, op, args, kwargs)
+            if not switch.keeps(str(op)):
+                return NotImplemented
+            result: Any = None
+            try:
+                result = decompose(mode, op, args, kwargs)
+                return result
+            finally:
+                if result is not NotImplemented:
+                    switch.note(str(op))
+
+        return asked
+
+    with replaced(_DECOMPOSE, wrap):
+        yield
+
+
+@contextlib.contextmanager
+def _partitioning(switch: Switch) -> Iterator[None]:
+    """Of a program with a backward: that equal calls of the joint graph become one, and that the forward saves what a minimum cut
+    says, the rest being computed again. Off, each call stays, and the forward saves what the backward reads."""
+    functorch: Any = importlib.import_module("torch._functorch.config")
+    default = importlib.import_module("torch._functorch.partitioners").default_partition
+
+    def wrap(partition: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(partition)
+        def asked(module: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            merges = functorch.cse and switch("cse", "torch._functorch.config.cse = False")
+            if switch("min-cut", "the default partitioner in its place"):
+                with functorch.patch(cse=merges):
+                    return partition(module, inputs, *args, **kwargs)
+            return default(module, inputs, **{key: kwargs[key] for key in kwargs if key != "compiler"})
+
+        return asked
+
+    with contextlib.ExitStack() as stack:
+        for place in _PARTITIONERS:
+            stack.enter_context(replaced(place, wrap))
+        yield
+
+
+HANDLES = (
+    Handle("decomposition", (_DECOMPOSE,), _decompositions),
+    Handle("partitioning", (*_PARTITIONERS, "torch._functorch.partitioners:default_partition"), _partitioning),
+)

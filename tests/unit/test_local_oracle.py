@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from minify import baseline
+from minify.ablation import WATCHED, alone, without
 from minify.case import Case, Recipe, tensor_inputs
 from minify.errors import Stopped, UsageError, WorkerBug
 from minify.oracle.local import (
@@ -545,3 +546,27 @@ def test_what_a_part_does_in_the_whole_is_a_query_of_its_own_and_kept(opened: Op
     assert again.patched(part, CASE) == WRONG and (again.queries, again.cache_hits) == (0, 1)
     again.patched(part, with_values(CASE))
     assert again.queries == 1
+
+
+# --- parts of the compiler left out -----------------------------------------------------------------------------------
+
+PARTS = [WATCHED, alone("fusion"), without("fusion", ["op1+op2"]), alone("fusion", ["op1+op2"])]
+
+
+def test_what_is_left_out_of_the_compiler_travels_with_the_question_and_is_part_of_its_key(opened: Open) -> None:
+    oracle = opened(lambda question: told(RIGHT if question.ablation == alone("fusion") else WRONG), workers=2)
+    oracle.judge(CASE, WRONG_VALUE)
+    answers = [verdict.fails for verdict in oracle.judge_ablated(CASE, PARTS, WRONG_VALUE)]
+    assert answers == [True, False, True, True] and oracle.queries == 1 + len(PARTS)
+    assert [question.ablation for question in pool_of(oracle).asked] == [None, *PARTS]
+    again = opened(lambda question: told(WRONG))
+    assert [verdict.cached for verdict in again.judge_ablated(CASE, PARTS, WRONG_VALUE)] == [True] * len(PARTS)
+    assert not pool_of(again).asked
+
+
+def test_runs_repeated_for_a_flaky_failure_leave_out_the_same(opened: Open) -> None:
+    oracle = opened(lambda question: told(RIGHT))
+    oracle.rate = 0.5
+    (verdict,) = oracle.judge_ablated(CASE, [alone("fusion")], WRONG_VALUE)
+    assert verdict.outcome is Outcome.PASSES and oracle.queries == 6
+    assert {question.ablation for question in pool_of(oracle).asked} == {alone("fusion")}

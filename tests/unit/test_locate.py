@@ -12,12 +12,14 @@ import pytest
 
 from minify import case as cases
 from minify import locate as locating
+from minify.ablation import Application, alone, without
 from minify.attempt import Attempt
 from minify.baseline import Baseline
 from minify.capture.script import Suspect, Watched
 from minify.case import Case
 from minify.errors import FailsInDynamo, MinifyError, NoFailure, Unstable
 from minify.localize import ladder
+from minify.localize.inside import Culprit, Inside, Row
 from minify.locate import locate
 from minify.report import Report
 from minify.runs import Request, RunFolder, StopFlag
@@ -57,6 +59,12 @@ class Script:
         self.troubled = troubled
         self.watched: list[str] = []
         self.opened: list[str] = []
+        self.looked_into: list[Case] = []
+        self.inside = Inside(None, (), 0)
+
+    def look_inside(self, case: Case, signature: Signature, oracle: object) -> Inside:
+        self.looked_into.append(case)
+        return self.inside
 
     def watch(self, plan: Any, *_: object) -> Watched:
         assert plan.keep
@@ -93,6 +101,7 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rep
         monkeypatch.setattr(locating, "watch_script", script.watch)
         monkeypatch.setattr(locating, "attempt", opened)
         monkeypatch.setattr(locating.baseline, "confirm", confirm)
+        monkeypatch.setattr(locating, "look_inside", script.look_inside)
         (tmp_path / "out").mkdir(exist_ok=True)
         folder = RunFolder(tmp_path / "out")
         return locate(Request("accuracy", "/at/s.py", ("-v",)), kinds, folder, StopFlag(), Quiet())
@@ -121,6 +130,31 @@ def test_the_stage_of_a_wrong_result_is_named_and_the_script_not_watched_for_cra
         "passes": questions["Inductor's extern calls"],
     }
     assert [row["stage"] for row in report.ladder] == list(questions)
+
+
+def test_what_of_inductor_is_to_blame_is_told_with_all_that_was_left_out(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    script = Script(tmp_path, {"accuracy": [WRONG]})
+    rows = (Row(alone("fusion"), "passes", digest="f00"), Row(without("fusion", ["a+b"]), "passes", digest="f01"))
+    script.inside = Inside(Culprit("fusion", ((Application("a+b"),),), rows, notes=("so it is",)), rows, 2)
+    report = looked(script)
+    assert (report.inside, script.looked_into) == ("fusion a+b", [WRONG])
+    assert [row["left_out"] for row in report.ablations] == ["--off fusion", "--off fusion:a+b"]
+    assert report.notes[-2:] == (
+        "with fusion a+b it fails, without it passes, alone it fails (2 questions)",
+        "so it is",
+    )
+
+
+def test_nothing_is_looked_into_but_a_failure_of_inductors_that_always_shows(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    for shown, rate in (([HEALTHY], 1.0), ([WRONG], 0.5)):
+        script = Script(tmp_path, {"accuracy": shown})
+        assert looked(script, ("accuracy",), rate).inside == "" and script.looked_into == []
+    nobody = Script(tmp_path, {"accuracy": [WRONG]})
+    assert "no part of Inductor is to blame by itself (0 questions)" in looked(nobody).notes
 
 
 def test_what_was_found_can_be_reduced_by_resuming_in_its_folder(tmp_path: Path, looked: Callable[..., Report]) -> None:
