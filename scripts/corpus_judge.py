@@ -20,14 +20,15 @@ else:
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 MOST_LINES = 60  # a repro has fewer
 EXIT_NO_FAILURE = 1  # of minify
+BOUNDS = ("ops", "inputs", "elements")  # of the reduced program, each under `max_` and its name
 
 
 @dataclass(frozen=True)
 class Expected:
     """What `expected.toml` says. `max_ops` is 0 and `signature` empty where there is nothing to reduce.
 
-    `also_found`, `facts` and `calls` may be left out there: part of a line that tells of another failure, parts of lines that
-    tell what decides, and parts of the names of calls that must be left."""
+    May be left out there: `also_found`, part of a line that tells of another failure; `facts`, parts of lines that tell what
+    decides; `calls`, parts of the names of calls that must be left; `max_inputs` and `max_elements`."""
 
     name: str
     command: str
@@ -41,6 +42,8 @@ class Expected:
     also_found: str = ""
     facts: tuple[str, ...] = ()
     calls: tuple[str, ...] = ()
+    max_inputs: int | None = None
+    max_elements: int | None = None
 
     @property
     def script(self) -> Path:
@@ -85,6 +88,8 @@ def load(folder: Path) -> Expected:
         also_found=row.get("also_found", ""),
         facts=tuple(row.get("facts", ())),
         calls=tuple(row.get("calls", ())),
+        max_inputs=row.get("max_inputs"),
+        max_elements=row.get("max_elements"),
     )
 
 
@@ -132,11 +137,9 @@ def repro_differences(row: Row) -> list[str]:
     """Where a repro that minify calls good isn't the one that was expected."""
     expected, report, found = row.expected, row.report, []
     family = signature_family(report)
-    ops = report.get("reduced", {}).get("ops")
     if family != expected.signature:
         found.append(f"signature {family or 'missing'} for {expected.signature}")
-    if ops is None or not 0 < ops <= expected.max_ops:
-        found.append(f"{ops} ops for {expected.max_ops}")
+    found += too_large(expected, report.get("reduced", {}))
     if not 0 < report.get("repro_lines", 0) < MOST_LINES:
         found.append(f"{report.get('repro_lines')} lines, not under {MOST_LINES}")
     if not report.get("one_minimal"):
@@ -154,6 +157,19 @@ def repro_differences(row: Row) -> list[str]:
     if expected.facts and not report.get("passing"):
         found.append("no passing.py beside it")
     return found + untold(expected, report)
+
+
+def too_large(expected: Expected, reduced: dict[str, Any]) -> list[str]:
+    """Where more is left than may be. Real data never may, since no repro is to need a file beside it."""
+    most = {name: getattr(expected, f"max_{name}") for name in BOUNDS}
+    found = [
+        f"{reduced.get(name)} {name} for {limit}"
+        for name, limit in most.items()
+        if limit is not None and (reduced.get(name) is None or reduced[name] > limit)
+    ]
+    if reduced.get("ops") == 0:
+        found.append("no op is left")
+    return found + ([f"{data} inputs of real data"] if (data := reduced.get("recorded_inputs")) else [])
 
 
 def untold(expected: Expected, report: dict[str, Any]) -> list[str]:

@@ -20,6 +20,7 @@ from minify.verdict import Observation, Outcome, Signature, Verdict
 
 REDRAWS = ("layout", "dtype", "size")  # changes after which a rule for random numbers gives others
 DRAWN = ("rand", "randn", "randint")
+DRAWS = "draw"  # the kind of fact that a call is which alone draws random numbers
 
 __all__ = ["Change", "Fact", "find_facts", "told"]
 
@@ -113,13 +114,23 @@ def find_facts(
         for (place, candidate), verdict in zip(fresh.items(), verdicts, strict=True):
             if verdict.outcome is not Outcome.INVALID:
                 row, change = changes[place]
-                found[place] = Fact(row, change, candidate, verdict)
+                silenced = random and row == CALLS and not verdict.observation.random
+                found[place] = (
+                    _of_a_draw(change, candidate, verdict) if silenced else Fact(row, change, candidate, verdict)
+                )
         waiting = {place: waiting[place] for place in fresh if place not in found}
     redrawn = {place: other for place, fact in found.items() if (other := _with_other_numbers(fact)) is not None}
     for place, verdict in zip(redrawn, oracle.judge_in_order(redrawn.values(), signature), strict=True):
         if verdict.outcome is not Outcome.PASSES:
             found[place] = dataclasses.replace(found[place], case=redrawn[place], verdict=verdict)
     return tuple(found[place] for place in sorted(found))
+
+
+def _of_a_draw(change: Change, candidate: Case, verdict: Verdict) -> Fact:
+    """Of a call without which nothing is drawn any more. It is told, other than that of any call: whoever records the numbers that
+    a program draws, or does not reseed it, loses it."""
+    told_of = dataclasses.replace(change, what=f"{change.what}, which draws random numbers")
+    return Fact(DRAWS, told_of, candidate, verdict)
 
 
 def _with_other_numbers(fact: Fact) -> Case | None:

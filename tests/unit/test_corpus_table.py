@@ -27,7 +27,7 @@ REPORT: dict[str, Any] = {
     "outcome": "reduced",
     "exit_code": 0,
     "signature": {"family": "value", "name": "value"},
-    "reduced": {"ops": 1},
+    "reduced": {"ops": 1, "inputs": 2, "elements": 6, "recorded_inputs": 0},
     "repro_lines": 40,
     "one_minimal": True,
     "verified": {"runs": 2, "reproduced": 2},
@@ -66,6 +66,33 @@ def test_what_a_report_leaves_unsaid_differs(key: str, wanted: Any, told: str) -
     assert found.startswith(told)
 
 
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"ops": 2}, "2 ops for 1"),
+        ({"inputs": 3}, "3 inputs for 2"),
+        ({"elements": 7}, "7 elements for 6"),
+        ({"elements": None}, "None elements for 6"),
+        ({"ops": 0}, "no op is left"),
+        ({"recorded_inputs": 1}, "1 inputs of real data"),
+    ],
+)
+def test_a_program_larger_than_it_can_be_made_differs(changed: dict[str, int], told: str) -> None:
+    report = REPORT | {"reduced": REPORT["reduced"] | changed}
+    assert corpus_judge.differences(row(report, max_inputs=2, max_elements=6)) == [told]
+
+
+def test_inputs_and_elements_are_bounded_only_where_the_expectation_bounds_them() -> None:
+    large = REPORT | {"reduced": REPORT["reduced"] | {"inputs": 30, "elements": 70}}
+    assert corpus_judge.differences(row(large)) == []
+    assert corpus_judge.differences(row(large, max_inputs=0)) == ["30 inputs for 0"]
+
+
+def test_a_smaller_program_than_was_expected_is_no_difference() -> None:
+    smaller = {"ops": 1, "inputs": 0, "elements": 0, "recorded_inputs": 0}
+    assert corpus_judge.differences(row(REPORT | {"reduced": smaller}, max_inputs=2, max_elements=6)) == []
+
+
 def test_facts_want_a_program_that_passes_beside_the_repro() -> None:
     assert corpus_judge.differences(row(REPORT | {"passing": None}, facts=("is a transpose",))) == [
         "no passing.py beside it"
@@ -99,9 +126,10 @@ def test_optional_expectations_are_read_where_they_are_and_nothing_where_they_ar
     ]
     (tmp_path / "expected.toml").write_text("\n".join(lines))
     assert dataclasses.replace(corpus_judge.load(tmp_path), name=EXPECTED.name) == EXPECTED
-    lines += ['also_found = "metadata"', 'facts = ["a", "b"]', 'calls = ["div"]']
+    lines += ['also_found = "metadata"', 'facts = ["a", "b"]', 'calls = ["div"]', "max_inputs = 2", "max_elements = 0"]
     (tmp_path / "expected.toml").write_text("\n".join(lines))
     found = corpus_judge.load(tmp_path)
+    assert (found.max_inputs, found.max_elements) == (2, 0)
     assert (found.also_found, found.facts, found.calls) == ("metadata", ("a", "b"), ("div",))
 
 

@@ -217,6 +217,28 @@ def test_that_no_piece_of_a_call_does_is_asked_for_and_not_told() -> None:
     assert not any("silu" in text for text in told(facts)[0])
 
 
+def test_a_call_is_told_without_which_nothing_is_drawn_any_more() -> None:
+    case = build(["x"], [op("a", "torch.rand_like", R("x")), op("b", "torch.exp", R("a"))], ["b"])
+
+    def draws(case: Case) -> Observation:
+        return Observation("done", random="torch.rand_like" in [call.target for call in case.graph.ops])
+
+    text = "the call of rand_like, which draws random numbers; its result as an input passes"
+    oracle = FakeOracle(draws)
+    facts = find_facts(case, WRONG_VALUE, oracle, random=True, save_base=lambda base: None)
+    assert [fact.row for fact in facts if str(fact) == text] == ["draw"]
+    assert text in told(facts)[0]
+    assert not any("call of exp" in line for line in told(facts)[0])
+    still = find_facts(
+        case,
+        WRONG_VALUE,
+        FakeOracle(lambda case: Observation("done", random=True)),
+        random=True,
+        save_base=lambda b: None,
+    )
+    assert not any("draws random" in line for line in told(still)[0]), "others draw as well"
+
+
 def test_a_fact_has_the_query_behind_it_on_record() -> None:
     (fact,) = facts_of(on(given("x", tensor((1,)), Recipe("zeros"))))
     assert fact.as_row() == {
