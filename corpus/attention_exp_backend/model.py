@@ -9,21 +9,18 @@ def cubic_exp(x):
 
 
 def softmax(x, dim):
-    e = cubic_exp(x)
-    return e / e.sum(dim=dim, keepdim=True)
+    return cubic_exp(x) / cubic_exp(x).sum(dim=dim, keepdim=True)
 
 
 def attention(q, k, v):
     return softmax(q @ k.transpose(-2, -1) / q.shape[-1] ** 0.5, -1) @ v
 
 
-LOWERED = {torch.exp: cubic_exp, torch.softmax: softmax, F.scaled_dot_product_attention: attention}
-
-
 def expanding(gm, example_inputs):
     """Stands for a polynomial whose range reduction is missing: it is the exp of all that is made of one."""
+    lowered = {torch.exp: cubic_exp, torch.softmax: softmax, F.scaled_dot_product_attention: attention}
     for node in gm.graph.nodes:
-        node.target = LOWERED.get(node.target, node.target)
+        node.target = lowered.get(node.target, node.target)
     gm.recompile()
     return gm.forward
 

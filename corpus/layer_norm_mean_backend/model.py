@@ -15,13 +15,11 @@ def layer_norm(x, shape, weight=None, bias=None, eps=1e-5):
     return y * (1 if weight is None else weight) + (0 if bias is None else bias)
 
 
-LOWERED = {F.layer_norm: layer_norm, torch.mean: mean_of_pairs}
-
-
 def pairing(gm, example_inputs):
     """Stands for a reduction in two lanes without code for what is left over. The variance has its own, which is right."""
+    lowered = {F.layer_norm: layer_norm, torch.mean: mean_of_pairs}
     for node in gm.graph.nodes:
-        node.target = LOWERED.get(node.target, node.target)
+        node.target = lowered.get(node.target, node.target)
     gm.recompile()
     return gm.forward
 
