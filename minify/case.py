@@ -183,8 +183,6 @@ class Settings:
     `config`: (module, key, value) for each config that differs from its default. `grad_mode`: `no_grad`, `inference` or `grad`.
     `backward`: `""`, or how the cotangents are made: `ones` or `randn`. `autocast`: (device type, dtype) pairs in force.
     `switches`: (name, value) for global switches that differ from torch's default (`deterministic`, `matmul_precision`...).
-    `disabled`: (part, which of it) of the compiler that is left out, by the names of `torch_internals.DISABLE`. Only `localize`
-    asks such questions; no captured and no reduced case has any.
     """
 
     backend: Arg = "inductor"
@@ -197,7 +195,6 @@ class Settings:
     autocast: tuple[tuple[str, str], ...] = ()
     switches: tuple[tuple[str, Arg], ...] = ()
     seed: int = 0
-    disabled: tuple[tuple[str, Arg], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

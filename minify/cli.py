@@ -99,8 +99,6 @@ def resume(folder: Path, budget: float | None, as_json: bool) -> None:
     """Go on with a run that was stopped or killed. Answers already had are not asked again."""
 
     def start() -> tuple[Request, RunFolder]:
-        import dataclasses
-
         from minify.runs import RunFolder
 
         where = RunFolder(folder.resolve())

@@ -23,11 +23,10 @@ from minify.verdict import Observation, alike
 
 @dataclasses.dataclass(frozen=True)
 class Confirmed:
-    """A failure known to be real. `whole` is the region as captured, or in float32; `first` and `session` are of it, or of the one
-    op of it that fails alone; `searched` queries went into looking for that. `notes` say what else has to be known."""
+    """A failure known to be real. `session` starts at the region as captured, or in float32; `first` is of that, or of the one op
+    of it that fails alone; `searched` queries went into looking for that. `notes` say what else has to be known."""
 
     suspect: Suspect
-    whole: Case
     first: Baseline
     session: Session
     searched: int = 0
@@ -77,7 +76,7 @@ def _all_of(this: Attempt, suspect: Suspect, case: Case, searched: int) -> Confi
             f"({drift.numbers})",
         )
     session = this.session(first.case, first.observation, first.signature)
-    return Confirmed(suspect, first.case, first, session, searched, notes)
+    return Confirmed(suspect, first, session, searched, notes)
 
 
 def _hidden(this: Attempt, suspect: Suspect, case: Case) -> Baseline | None:
@@ -87,6 +86,7 @@ def _hidden(this: Attempt, suspect: Suspect, case: Case) -> Baseline | None:
     if wide is None:
         return None
     this.progress.step(f"{suspect}: drift; does the same in float32 diverge, where rounding hides less?")
+    this.oracle.whole = this.folder.measured_whole(this.request, wide, suspect.part)  # what a metric is of from here on
     with contextlib.suppress(NoFailure, Unstable):
         return baseline.confirm(wide, dataclasses.replace(suspect, certain=False, sure=None), this.oracle)
     return None
@@ -111,7 +111,7 @@ def _one_op_of(this: Attempt, suspect: Suspect, case: Case) -> Confirmed | None:
         if first.rate == 1 and alike(first.signature, suspect.sure):
             session.signature = first.signature
             first = dataclasses.replace(first, observation=dataclasses.replace(first.observation, metric=effect))
-            return Confirmed(suspect, case, first, session, searched)
+            return Confirmed(suspect, first, session, searched)
     oracle.rate, oracle.timeout = 1.0, patience
     clear_attempt(this.folder)
     return None

@@ -100,7 +100,8 @@ class Lockstep:
         low[op.name] = run_op(op, low, self.scope)
         if self.coin is not None:
             round_otherwise(low[op.name], read, self.coin)
-        low[op.name] = self.patches.get(op.name, low[op.name])
+        if op.name in self.patches:
+            low[op.name] = _fitting(self.patches[op.name], low[op.name])
         after = random_state()
         drew = after != before
         self.random |= drew
@@ -187,6 +188,14 @@ class Lockstep:
             return tensor.clone() if ours is not None and ours in theirs.values() else tensor
 
         return map_tensors(value, share)
+
+
+def _fitting(value: Any, own: Any) -> torch.Tensor:
+    """`value`, which is to stand for `own`. Raises ValueError where it is of another shape or dtype, or no tensor."""
+    both = isinstance(value, torch.Tensor) and isinstance(own, torch.Tensor)
+    if not both or (value.shape, value.dtype) != (own.shape, own.dtype):
+        raise ValueError("no place for it")
+    return value.detach()  # type: ignore[no-any-return]
 
 
 def _split_memory(low: Sequence[Any], high: Sequence[Any]) -> set[int]:

@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from minify import functions, interpret, store
-from minify.case import Case, Derived, Op, Ref, ScalarInput, digest
+from minify.case import Case, Derived, Ref, ScalarInput, digest
 from minify.errors import UsageError
 from minify.lockstep import cast_like, same_structure
-from minify.replay import Replay, applied, replay, seeded, switches_kept
+from minify.reference import forward_run
+from minify.replay import Replay, applied, replay, switches_kept
 from minify.trial import Run, out_of_memory, undisturbed
 from minify.verdict import Divergence, Measured, Question
 
@@ -234,28 +235,7 @@ class _InPlace:
     def __call__(self, run: Run, names: frozenset[str]) -> tuple[Any, ...] | None:
         """None where the original raises on them, or they have no place in it. Raises what `out_of_memory` knows."""
         given = {name: value for name, value in zip(self._names, run.outputs, strict=True) if name in names}
-        self._live = self._live or replay(self._base, self._root)
-        done: list[str] = []
-
-        def before(op: Op | None, env: interpret.Env) -> None:
-            if done and done[-1] in given and done[-1] in env:
-                env[done[-1]] = _fitting(given[done[-1]], env[done[-1]])
-            if op is not None:
-                done.append(op.name)
-
-        try:
-            with applied(self._live), undisturbed():
-                values = self._live.make_inputs()
-                with seeded(self._base):
-                    return interpret.run(self._base.graph, values, before, scope=self._live.scope)
-        except Exception as error:
-            if out_of_memory(error):
-                raise
-            return None
-
-
-def _fitting(value: Any, own: Any) -> torch.Tensor:
-    """Raises ValueError where `value` is of another shape or dtype than what it is to replace."""
-    if not isinstance(own, torch.Tensor) or (value.shape, value.dtype) != (own.shape, own.dtype):
-        raise ValueError("no place for it")
-    return value.detach()  # type: ignore[no-any-return]
+        self._live = live = self._live or replay(self._base, self._root)
+        with applied(live):
+            whole = forward_run(self._base, live.make_inputs, scope=live.scope, patches=given)
+        return None if whole is None else whole.outputs

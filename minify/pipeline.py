@@ -103,7 +103,7 @@ def run(
         part=suspect.part,
         signature=first.signature,
         metric=first.observation.metric,
-        original=measure(confirmed.whole),
+        original=measure(session.start),
         search_queries=confirmed.searched + reduction.search_queries,
         seconds=round(time.monotonic() - started, 1),
     )
@@ -142,7 +142,7 @@ def _reduced(this: Attempt, confirmed: Confirmed) -> Reduction:
 def _explains(this: Attempt, confirmed: Confirmed, part: Case) -> bool | None:
     """Whether what these few ops get wrong is enough to make the original wrong: run in eager, with their compiled results in
     place of its own. None where that cannot be told, of gradients and of what is written in place above all."""
-    whole, wanted = confirmed.whole, confirmed.suspect.sure or confirmed.first.signature
+    whole, wanted = confirmed.session.start, confirmed.suspect.sure or confirmed.first.signature
     rows = [row for row in confirmed.session.observation.divergences if row.where.startswith("output:")]
     if this.request.kind != "accuracy" or wanted.family != "value" or not rows or any(map(written, whole.graph.ops)):
         return None

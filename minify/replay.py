@@ -300,9 +300,9 @@ def value_range(tensor: torch.Tensor) -> tuple[float | None, float | None]:
 
 @contextlib.contextmanager
 def applied(live: Replay) -> Iterator[None]:
-    """The case's grad mode, autocast, switches, compiler configs, and what it leaves out; everything is put back on leaving.
+    """The case's grad mode, autocast, switches and compiler configs; everything is put back on leaving.
 
-    Raises RuntimeError, AttributeError and LookupError for a mode, a config and a part of the compiler that are not known here."""
+    Raises RuntimeError for a mode and AttributeError for a config that this torch does not have."""
     settings = live.case.settings
     with contextlib.ExitStack() as stack:
         if settings.backend == "inductor":
@@ -311,7 +311,6 @@ def applied(live: Replay) -> Iterator[None]:
             )  # torch would take a mode it lacks for a failing compile
         configs = [(module, key, live.python(value)) for module, key, value in settings.config]
         stack.enter_context(torch_internals.config_patch(configs))
-        stack.enter_context(torch_internals.disabled([(part, live.python(which)) for part, which in settings.disabled]))
         for name, value in settings.switches:
             stack.enter_context(switched(name, live.python(value)))
         if settings.grad_mode == "inference":

@@ -35,15 +35,13 @@ class Stage:
     """A rung: the program compiled through the chain up to and including step `name`, which may be `part_of` a larger one.
 
     The case keeps its own settings but for what stands here: another `backend`, to which mode and options mean nothing;
-    another `mode` of Inductor; `without` features; `config` changes (module, key, value) in place of its own; `disabled` parts of
-    the compiler, by the names of `torch_internals.DISABLE`."""
+    another `mode` of Inductor; `without` features; `config` changes (module, key, value) in place of its own."""
 
     name: str
     backend: str = ""
     mode: str = ""
     without: tuple[Feature, ...] = ()
     config: tuple[tuple[str, str, Arg], ...] = ()
-    disabled: tuple[tuple[str, Arg], ...] = ()
     part_of: str = ""
 
     def of(self, case: Case) -> Case:
@@ -61,14 +59,13 @@ class Stage:
             settings,
             options=tuple(item for item in settings.options if (INDUCTOR, _config_key(item[0])) not in changed),
             config=(*kept, *self.config),
-            disabled=(*settings.disabled, *self.disabled),
         )
         return dataclasses.replace(case, settings=settings)
 
 
 # What lies inside Inductor goes between its extern calls and Inductor as a whole, as `part_of` the latter.
 STAGES: tuple[Stage, ...] = (
-    Stage("eager", backend="eager", disabled=(("dynamo", None),)),
+    Stage("eager", backend="eager", config=(("torch._dynamo.config", "disable", True),)),
     Stage("Dynamo", backend="eager"),
     Stage("AOTAutograd", backend="aot_eager"),
     Stage("decompositions", backend="aot_eager_decomp_partition"),
@@ -85,7 +82,7 @@ def ladder(case: Case) -> tuple[tuple[Stage, Case], ...]:
 
     What a backend of the user's own goes through is known only up to Dynamo."""
     own = backend_name(case)
-    place = next((place for place, stage in enumerate(STAGES) if stage.backend == own and not stage.disabled), None)
+    place = next((place for place, stage in enumerate(STAGES) if stage.backend == own and not stage.config), None)
     if own == "inductor":
         stages = STAGES
     elif place is not None:

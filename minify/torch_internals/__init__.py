@@ -17,7 +17,6 @@ from minify.torch_internals.configs import (
     inductor_patches,
     no_caches,
 )
-from minify.torch_internals.disabling import DISABLE, disabled
 from minify.torch_internals.dynamo import (
     GraphCompiler,
     backend,
@@ -35,7 +34,6 @@ from minify.torch_internals.tensors import is_zerotensor, map_leaves, neg_view, 
 
 __all__ = [
     "CONFIG_MODULES",
-    "DISABLE",
     "GraphCompiler",
     "SymbolicShapes",
     "ablated",
@@ -44,7 +42,6 @@ __all__ = [
     "config_changes",
     "config_patch",
     "configs_kept",
-    "disabled",
     "dynamic_numbers",
     "fallback_random",
     "forget_decompositions",

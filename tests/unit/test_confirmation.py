@@ -84,7 +84,7 @@ def test_one_op_that_fails_alone_is_confirmed_in_place_of_its_region(
 ) -> None:
     found, oracle = one_op_of(tmp_path, "n8", monkeypatch, agree)
     assert [call.name for call in found.first.case.graph.ops] == ["n8"]
-    assert (len(found.whole.graph.ops), found.searched, oracle.queries) == (9, 2, 2)
+    assert (len(found.session.start.graph.ops), found.searched, oracle.queries) == (9, 2, 2)
     assert found.session.best == found.first.case
 
 
@@ -126,14 +126,14 @@ def test_a_run_asks_for_the_one_op_first_and_counts_what_that_took_where_there_i
 
     def all_of_it(this: object, suspect: Suspect, case: Case, searched: int) -> Confirmed:
         asked.append("all")
-        return Confirmed(suspect, case, agree(case, suspect, oracle), cast(Any, None), searched)
+        return Confirmed(suspect, agree(case, suspect, oracle), cast(Any, None), searched)
 
     monkeypatch.setattr(confirmation, "_one_op_of", one_op_of_it)
     monkeypatch.setattr(confirmation, "_all_of", all_of_it)
     folder = RunFolder(tmp_path)
     this = cast(Any, SimpleNamespace(request=Request("accuracy", "model.py"), folder=folder, oracle=oracle))
     confirmed = confirmed_first(this, (Suspect(4, tmp_path / "0.case", True, sure=WRONG),))
-    assert (asked, confirmed.searched, confirmed.whole) == (["one op", "all"], 3, case)
+    assert (asked, confirmed.searched, confirmed.first.case) == (["one op", "all"], 3, case)
     assert (folder.load_request().region, folder.load_request().sure) == (4, WRONG)
     resumed = _watched(cast(Any, SimpleNamespace(request=folder.load_request(), folder=folder)))
     assert resumed == (Suspect(4, folder.case_file, True, sure=WRONG),)
@@ -146,13 +146,15 @@ NUMBERS = "output:n0 has max abs 0.02"
 
 
 def confirmed_in(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, case: Case, fails_in: str, kind: str = "accuracy"
+    folder: Path, monkeypatch: pytest.MonkeyPatch, case: Case, fails_in: str, metric: str = ""
 ) -> tuple[Confirmed, list[str]]:
-    """What is confirmed where only a program with inputs of one dtype fails, and the dtypes that were asked."""
+    """What is confirmed where only a program with inputs of one dtype fails, and the dtypes that were asked. The metric has to be of
+    the very program that is asked."""
     asked: list[str] = []
 
-    def confirm(case: Case, suspect: Suspect, oracle: object) -> Baseline:
+    def confirm(case: Case, suspect: Suspect, oracle: Any) -> Baseline:
         asked.extend(sorted({item.meta.dtype for item in cases.tensor_inputs(case)}))
+        assert oracle.whole == (cases.digest(case) if metric else "")
         if asked[-1] != fails_in:
             raise Drift("drift", "nothing to minify", numbers=NUMBERS)
         return Baseline(case, Observation("compare"), WRONG, 2, 2)
@@ -160,21 +162,25 @@ def confirmed_in(
     monkeypatch.setattr(confirmation.baseline, "confirm", confirm)
     cases.save(case, folder / "0.case")
     oracle = Answering(lambda case: True)
-    oracle.manner = SimpleNamespace(check=kind)  # type: ignore[attr-defined]
+    oracle.manner = SimpleNamespace(check="accuracy")  # type: ignore[attr-defined]
     progress = SimpleNamespace(step=lambda text: None, searching=lambda session: None)
     this = Attempt(
-        Request(kind, "model.py"), RunFolder(folder), cast(Any, oracle), cast(Any, None), cast(Any, progress)
+        Request("accuracy", "model.py", metric=metric),
+        RunFolder(folder),
+        cast(Any, oracle),
+        cast(Any, None),
+        cast(Any, progress),
     )
     return confirmed_first(this, (Suspect(0, folder / "0.case", False),)), asked
 
 
+@pytest.mark.parametrize("metric", ["", "m.py:f"])
 def test_what_drifts_in_half_precision_is_asked_in_float32_and_said_to_be_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    metric: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, asked = confirmed_in(tmp_path, monkeypatch, HALVES, "float32")
+    found, asked = confirmed_in(tmp_path, monkeypatch, HALVES, "float32", metric)
     assert asked == ["bfloat16", "float32"]
-    assert [item.meta.dtype for item in cases.tensor_inputs(found.whole)] == ["float32"]
-    assert found.session.best.inputs == found.whole.inputs
+    assert [item.meta.dtype for item in cases.tensor_inputs(found.session.start)] == ["float32"]
     assert found.notes == (f"Shown in float32: in its own bfloat16 the program's rounding hides it ({NUMBERS})",)
 
 

@@ -98,7 +98,8 @@ def test_rungs_keep_all_settings_but_those_they_are_about() -> None:
         assert (question.settings.dynamic, question.settings.seed) == (True, 3)
         assert config[0] in question.settings.config
         assert question.graph == case.graph and question.inputs == case.inputs
-        assert bool(question.settings.disabled) == (stage.name == "eager"), "no compiler but on the lowest rung"
+        off = ("torch._dynamo.config", "disable", True) in question.settings.config
+        assert off == (stage.name == "eager"), "no compiler on the lowest rung, and one on all others"
     assert [by_name[name].backend for name in PLAIN[:4]] == [
         "eager",
         "eager",
@@ -121,14 +122,13 @@ def test_options_become_configs_where_a_mode_takes_their_place() -> None:
     assert (lite.mode, lite.options, lite.config) == ("lite", (), ((INDUCTOR, "max_fusion_size", 1),))
 
 
-def test_a_row_may_change_configs_and_leave_out_parts_of_the_compiler() -> None:
+def test_a_row_may_change_configs() -> None:
     config = ((INDUCTOR, "epilogue_fusion", True), (INDUCTOR, "max_fusion_size", 7))
     case = on(config=config, options=(("epilogue-fusion", True), ("shape_padding", False)))
-    row = Stage("fusion", config=((INDUCTOR, "epilogue_fusion", False),), disabled=(("pass", "fuse_all"),))
+    row = Stage("fusion", config=((INDUCTOR, "epilogue_fusion", False),))
     settings = row.of(case).settings
     assert settings.options == (("shape_padding", False),), "an option would win over the row's config"
     assert settings.config == ((INDUCTOR, "max_fusion_size", 7), (INDUCTOR, "epilogue_fusion", False))
-    assert settings.disabled == (("pass", "fuse_all"),)
     assert (settings.backend, settings.mode) == ("inductor", None)
 
 

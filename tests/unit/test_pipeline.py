@@ -21,10 +21,9 @@ def explains(whole: Case, part: Case, *rows: Divergence, kind: str = "accuracy",
     """What is said where the whole, with the part's results in it, shows `rows`."""
     seen = Observation("compare", divergences=(Divergence("output:n1", "value", ratio=99.0),))
     confirmed = SimpleNamespace(
-        whole=whole,
         suspect=SimpleNamespace(sure=None),
         first=SimpleNamespace(signature=WRONG),
-        session=SimpleNamespace(observation=seen),
+        session=SimpleNamespace(observation=seen, start=whole),
     )
     oracle = SimpleNamespace(patched=lambda part, whole: Observation(phase, divergences=rows))
     this = SimpleNamespace(request=Request(kind, "model.py"), oracle=oracle)
