@@ -274,7 +274,9 @@ def _tell_stage(report: Report) -> None:
         with_it, without = (short_digest(report.stage_pair[answer]) for answer in ("fails", "passes"))
         click.echo(f"with {report.stage} it fails ({with_it}), without it passes ({without})", err=True)
     if report.inside:
-        click.echo(f"inside {report.stage}: {report.inside}", err=True)
+        click.echo(
+            f"inside {report.stage}: {report.inside}: with it fails, without it passes, alone it fails", err=True
+        )
     for note in report.notes:
         click.echo(f"note: {note}", err=True)
     said = f"{report.signature}, " if report.signature else ""

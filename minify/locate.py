@@ -151,11 +151,9 @@ def _inside(this: Attempt, case: Case, failing: Baseline | None, located: Locali
 def _said_inside(inside: Inside | None) -> tuple[str, ...]:
     if inside is None:
         return ()
-    culprit = inside.culprit
-    counts = f"{len([row for row in inside.table if row.digest])} questions"
-    if culprit is None:
-        return (f"no part of Inductor is to blame by itself ({counts})", *inside.notes)
-    return (f"with {culprit} it fails, without it passes, alone it fails ({counts})", *culprit.notes, *inside.notes)
+    if inside.culprit is None:
+        return (f"no part of {INDUCTOR} is to blame by itself", *inside.notes)
+    return (*inside.culprit.notes, *inside.notes)
 
 
 def _ended(said: Baseline | NoFailure | Unstable, located: Localised) -> tuple[str, int, str]:
