@@ -15,7 +15,7 @@ from minify.runs import Request
 def concluded(
     report: Report, request: Request, first: Baseline, reduction: Reduction, checked: Verification, stopped: str = ""
 ) -> Report:
-    """The report with its outcome, exit code and one line why. `stopped` says why the run was told to stop, if it was."""
+    """The report with its outcome, exit code and one line why. `stopped` says why some of it was not asked any more."""
     needs_data = not checked.alone
     report = dataclasses.replace(
         report,
@@ -42,4 +42,4 @@ def concluded(
         why = "the failure needs recorded data; --data says that is fine"
         return ended("stopped early", EXIT_STOPPED_EARLY, why)
     late = f"stopped after the search ({stopped}): `minify resume` asks for the stage and the facts that are missing"
-    return ended("reduced", EXIT_REDUCED, late if stopped and not (report.certificate and report.stage) else "")
+    return ended("reduced", EXIT_REDUCED, late if stopped else "")

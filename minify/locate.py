@@ -18,15 +18,22 @@ from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case
 from minify.confirmation import graver
-from minify.errors import EXIT_NO_FAILURE, EXIT_REDUCED, EXIT_UNSTABLE, FailsInDynamo, NoFailure, Unstable
-from minify.localize import Localised, Rung, first_stage
-from minify.localize.inside import Inside, look_inside
+from minify.diagnosis import Diagnosis, diagnose
+from minify.errors import (
+    EXIT_NO_FAILURE,
+    EXIT_REDUCED,
+    EXIT_STOPPED_EARLY,
+    EXIT_UNSTABLE,
+    FailsInDynamo,
+    NoFailure,
+    Unstable,
+)
+from minify.localize import Rung
 from minify.progress import Progress
 from minify.report import Report, measure, worst_rows
 from minify.runs import Request, RunFolder, StopFlag
 from minify.verdict import Outcome, Signature
 
-INDUCTOR = "Inductor"
 WORDS = {"accuracy": "wrong results", "crash": "crashes"}
 # What a healthy program is asked for.
 NONE = {"accuracy": Signature("accuracy", "value", "value"), "crash": Signature("crash", "exception")}
@@ -109,55 +116,37 @@ def _climbed(this: Attempt, judged: Judged) -> Report:
     this.progress.step(
         f"{suspect}: {failing.signature if failing else 'no failure'}; asking each stage of the compile chain"
     )
-    located = first_stage(judged.case, failing.signature if failing else NONE[judged.kind], oracle)
-    outcome, code, message = _ended(said, located)
-    inside = _inside(this, judged.case, failing, located)
+    signature = failing.signature if failing else NONE[judged.kind]
+    found = diagnose(this, judged.case, signature, failing.rate if failing else 0.0)
+    outcome, code, message = _ended(said, found)
     if failing:
         cases.save(judged.case, this.folder.case_file)
         known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
         this.folder.save_request(known)
-    return Report(
-        outcome,
-        code,
-        judged.kind,
-        this.folder.path,
-        signature=failing.signature if failing else None,
-        stage=located.stage if failing else "",
-        stage_pair=located.pair() if failing else {},
-        ladder=located.rows(),
-        inside=str(inside.culprit) if inside and inside.culprit else "",
-        ablations=tuple(row.as_row() for row in inside.table) if inside else (),
-        original=measure(judged.case),
-        queries=oracle.queries,
-        cache_hits=oracle.cache_hits,
-        rate=oracle.rate,
-        timeout=oracle.timeout,
-        divergences=worst_rows(failing.observation) if failing else (),
-        notes=(*located.notes, *_said_inside(inside)),
-        message=message,
-        region=suspect.region,
-        part=suspect.part,
+    report = found.told(
+        Report(
+            outcome,
+            code,
+            judged.kind,
+            this.folder.path,
+            signature=failing.signature if failing else None,
+            original=measure(judged.case),
+            queries=oracle.queries,
+            cache_hits=oracle.cache_hits,
+            rate=oracle.rate,
+            timeout=oracle.timeout,
+            divergences=worst_rows(failing.observation) if failing else (),
+            message=message,
+            region=suspect.region,
+            part=suspect.part,
+        )
     )
+    return report if failing else dataclasses.replace(report, stage="", stage_pair={})
 
 
-def _inside(this: Attempt, case: Case, failing: Baseline | None, located: Localised) -> Inside | None:
-    """What of the stage the failure needs; of Inductor, whose rung is the case itself, and of a failure that always shows."""
-    if failing is None or located.stage != INDUCTOR or failing.rate < 1:
-        return None
-    this.progress.step(f"which part of {located.stage} does it need?")
-    return look_inside(case, failing.signature, this.oracle)
-
-
-def _said_inside(inside: Inside | None) -> tuple[str, ...]:
-    if inside is None:
-        return ()
-    if inside.culprit is None:
-        return (f"no part of {INDUCTOR} is to blame by itself", *inside.notes)
-    return (*inside.culprit.notes, *inside.notes)
-
-
-def _ended(said: Baseline | NoFailure | Unstable, located: Localised) -> tuple[str, int, str]:
+def _ended(said: Baseline | NoFailure | Unstable, found: Diagnosis) -> tuple[str, int, str]:
     """The outcome, the exit code and one line why."""
+    located = found.located
     if not isinstance(said, Baseline):
         healthy = bool(located.rungs) and located.rungs[-1].passes
         also = f"; yet {located.stage} alone diverges" if healthy and located.stage else ""
@@ -167,6 +156,12 @@ def _ended(said: Baseline | NoFailure | Unstable, located: Localised) -> tuple[s
         return "unstable", EXIT_UNSTABLE, f"the region fails, but {why}"
     if said.rate < 1:
         return "unstable", EXIT_UNSTABLE, f"the region fails in {said.failed} of {said.runs} runs"
+    if found.stopped:
+        return (
+            "stopped early",
+            EXIT_STOPPED_EARLY,
+            f"stopped ({found.stopped}) before it was known what of {located.stage}",
+        )
     return "localised", EXIT_REDUCED, ""
 
 

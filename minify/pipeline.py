@@ -23,6 +23,7 @@ from minify.certificate import Certificate, certify
 from minify.conclusion import concluded
 from minify.confirmation import Confirmed, confirmed_first
 from minify.decisive import Fact, find_facts, told
+from minify.diagnosis import Diagnosis, diagnose
 from minify.emit import (
     EXACT,
     Facts,
@@ -40,7 +41,6 @@ from minify.errors import (
     UsageError,
 )
 from minify.interesting import condition
-from minify.localize import Localised, first_stage
 from minify.passes import PASSES
 from minify.passes.effects import written
 from minify.progress import Progress, counted
@@ -74,7 +74,12 @@ class Found:
     facts: tuple[Fact, ...]
     beside: tuple[str, ...]
     written: Written
-    located: Localised
+    diagnosis: Diagnosis
+
+    @property
+    def unasked(self) -> bool:
+        """Whether there are answers that only a run that was not told to stop has."""
+        return not (self.certificate and self.diagnosis.located.stage) or bool(self.diagnosis.stopped)
 
 
 def run(
@@ -92,12 +97,12 @@ def run(
         certificate, facts = _certified(this, session, reduction), _facts(this, session, reduction)
         beside = () if reduction.stopped_by else found_beside(this, session)
         written = _plain_values(this, session, reduction)
-        located = _stage(this, written.case, first, reduction)
-        found = Found(reduction, certificate, facts, beside, written, located)
+        diagnosis = _diagnosed(this, written.case, first, reduction)
+        found = Found(reduction, certificate, facts, beside, written, diagnosis)
         checked = _verified(this, confirmed, found)
         report = _report(this, confirmed, found)
     report = dataclasses.replace(
-        concluded(report, request, first, reduction, checked, stop.reason),
+        concluded(report, request, first, reduction, checked, stop.reason if found.unasked else ""),
         passing=folder.passing if checked.passing else None,
         region=suspect.region,
         part=suspect.part,
@@ -174,13 +179,13 @@ def _plain_values(this: Attempt, session: Session, reduction: Reduction) -> Writ
     return Written(final)
 
 
-def _stage(this: Attempt, final: Case, first: Baseline, reduction: Reduction) -> Localised:
+def _diagnosed(this: Attempt, final: Case, first: Baseline, reduction: Reduction) -> Diagnosis:
     if reduction.stopped_by:
-        return Localised()
+        return Diagnosis()
     try:
-        return first_stage(final, first.signature, this.oracle)
+        return diagnose(this, final, first.signature, first.rate)
     except Stopped:
-        return Localised()
+        return Diagnosis()
 
 
 def _certified(this: Attempt, session: Session, reduction: Reduction) -> Certificate | None:
@@ -220,7 +225,7 @@ def _verified(this: Attempt, confirmed: Confirmed, found: Found) -> Verification
     session, first = confirmed.session, confirmed.first
     repro, stopped = this.folder.repro, bool(found.reduction.stopped_by)
     decisive, others = told(found.facts)
-    facts = Facts("", found.located.stage, decisive, others, _notes(confirmed, found.reduction), versions())
+    facts = Facts("", found.diagnosis.located.stage, decisive, others, _notes(confirmed, found.reduction), versions())
     tolerance = Tolerance(this.request.rtol, this.request.atol)
 
     def write(facts: Facts) -> None:
@@ -269,7 +274,7 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         this.progress.step(line)
     final, certificate = found.written.case, found.certificate
     decisive, others = told(found.facts)
-    return Report(
+    report = Report(
         outcome="",
         exit_code=EXIT_REDUCED,
         kind=this.request.kind,
@@ -288,13 +293,11 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         edits_tried=certificate.tried if certificate else 0,
         rate=this.oracle.rate,
         timeout=this.oracle.timeout,
-        stage=found.located.stage,
-        stage_pair=found.located.pair(),
-        ladder=found.located.rows(),
         decisive=decisive,
         not_decisive=others,
         facts=tuple(fact.as_row() for fact in found.facts),
         passes={name: dataclasses.asdict(count) for name, count in session.counts.items()},
         divergences=worst_rows(session.observation),
-        notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *found.located.notes, *lost),
+        notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *lost),
     )
+    return found.diagnosis.told(report)

@@ -152,6 +152,11 @@ class Inside:
     notes: tuple[str, ...] = ()
 
 
+def has_parts(stage: str) -> bool:
+    """Whether there is anything inside `stage` that can be left out."""
+    return any(stage in kind.stages for kind in KINDS)
+
+
 def look_inside(
     case: Case, signature: Signature, oracle: AblatingOracle, stage: str = _INDUCTOR, questions: int = QUESTIONS
 ) -> Inside:

@@ -11,13 +11,14 @@ from typing import Any, cast
 import pytest
 
 from minify import case as cases
+from minify import diagnosis
 from minify import locate as locating
 from minify.ablation import Application, alone, without
 from minify.attempt import Attempt
 from minify.baseline import Baseline
 from minify.capture.script import Suspect, Watched
 from minify.case import Case
-from minify.errors import FailsInDynamo, MinifyError, NoFailure, Unstable
+from minify.errors import FailsInDynamo, MinifyError, NoFailure, Stopped, Unstable
 from minify.localize import ladder
 from minify.localize.inside import Culprit, Inside, Row
 from minify.locate import locate
@@ -61,9 +62,12 @@ class Script:
         self.opened: list[str] = []
         self.looked_into: list[Case] = []
         self.inside = Inside(None, (), 0)
+        self.stops = False
 
-    def look_inside(self, case: Case, signature: Signature, oracle: object) -> Inside:
+    def look_inside(self, case: Case, signature: Signature, oracle: object, stage: str) -> Inside:
         self.looked_into.append(case)
+        if self.stops:
+            raise Stopped("budget")
         return self.inside
 
     def watch(self, plan: Any, *_: object) -> Watched:
@@ -101,7 +105,7 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rep
         monkeypatch.setattr(locating, "watch_script", script.watch)
         monkeypatch.setattr(locating, "attempt", opened)
         monkeypatch.setattr(locating.baseline, "confirm", confirm)
-        monkeypatch.setattr(locating, "look_inside", script.look_inside)
+        monkeypatch.setattr(diagnosis, "look_inside", script.look_inside)
         (tmp_path / "out").mkdir(exist_ok=True)
         folder = RunFolder(tmp_path / "out")
         return locate(Request("accuracy", "/at/s.py", ("-v",)), kinds, folder, StopFlag(), Quiet())
@@ -152,6 +156,16 @@ def test_nothing_is_looked_into_but_a_failure_of_inductors_that_always_shows(
         assert looked(script, ("accuracy",), rate).inside == "" and script.looked_into == []
     nobody = Script(tmp_path, {"accuracy": [WRONG]})
     assert "no part of Inductor is to blame by itself" in looked(nobody).notes
+
+
+def test_a_run_that_is_stopped_inside_a_stage_tells_the_stage_and_that_it_was_stopped(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    script = Script(tmp_path, {"accuracy": [WRONG]})
+    script.stops = True
+    report = looked(script)
+    assert (report.outcome, report.exit_code, report.stage, report.inside) == ("stopped early", 3, "Inductor", "")
+    assert report.message == "stopped (budget) before it was known what of Inductor"
 
 
 def test_what_was_found_can_be_reduced_by_resuming_in_its_folder(tmp_path: Path, looked: Callable[..., Report]) -> None:

@@ -1,0 +1,78 @@
+"""What of the compiler a failure needs: the first divergent stage, and what inside it.
+
+The one place where the case that a search ends with and a region that nothing was reduced of are asked the same. Whoever knows
+more of a stage adds a step to `diagnose`, a field to `Diagnosis`, and to `told` what the report says of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from minify import case as cases
+from minify.attempt import Attempt
+from minify.case import Case
+from minify.errors import Stopped
+from minify.localize import Localised, first_stage, ladder
+from minify.localize.inside import Inside, has_parts, look_inside
+from minify.report import Report
+from minify.verdict import Signature
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The ladder's answers, and those with parts of the stage left out, None where none was asked. `stopped` says why there is no
+    more of it."""
+
+    located: Localised = dataclasses.field(default_factory=Localised)
+    inside: Inside | None = None
+    stopped: str = ""
+
+    @property
+    def culprit(self) -> str:
+        """What inside the stage is to blame, in words; "" where that is not known."""
+        return str(self.inside.culprit) if self.inside and self.inside.culprit else ""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        return (*self.located.notes, *_said(self.inside, self.located))
+
+    def told(self, report: Report) -> Report:
+        """`report` with what was found out in it."""
+        return dataclasses.replace(
+            report,
+            stage=self.located.stage,
+            stage_pair=self.located.pair(),
+            ladder=self.located.rows(),
+            inside=self.culprit,
+            ablations=tuple(row.as_row() for row in self.inside.table) if self.inside else (),
+            notes=(*report.notes, *self.notes),
+        )
+
+
+def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0) -> Diagnosis:
+    """What `case` needs of the compiler for the failure `signature`, which shows in `rate` of its runs: 0 for a healthy program.
+
+    Raises Stopped before there is a stage; what is missing after that is left out."""
+    located = first_stage(case, signature, this.oracle)
+    try:
+        return Diagnosis(located, _inside(this, case, signature, located) if rate == 1 else None)
+    except Stopped as stop:
+        return Diagnosis(located, stopped=stop.reason)
+
+
+def _inside(this: Attempt, case: Case, signature: Signature, located: Localised) -> Inside | None:
+    """What of the stage the failure needs, asked of the rung that names it. Each question of a hang would take the whole timeout."""
+    failing = located.failing
+    if not located.stage or failing is None or not has_parts(failing.stage) or signature.family == "hang":
+        return None
+    this.progress.step(f"which part of {failing.stage} does it need?")
+    question = next(question for _, question in ladder(case) if cases.digest(question) == failing.digest)
+    return look_inside(question, signature, this.oracle, failing.stage)
+
+
+def _said(inside: Inside | None, located: Localised) -> tuple[str, ...]:
+    if inside is None or located.failing is None:
+        return ()
+    if inside.culprit is None:
+        return (f"no part of {located.failing.stage} is to blame by itself", *inside.notes)
+    return (*inside.culprit.notes, *inside.notes)
