@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from minify.emit import (
     emit,
     inline_values,
     plainer_literals,
-    verify,
+    verifying,
     with_plainer_literals,
     write_data,
 )
@@ -67,14 +68,14 @@ class Written:
 @dataclasses.dataclass(frozen=True)
 class Found:
     """What a search and the questions after it came to; `beside` are other failures, in words. A run that was stopped has no
-    certificate and no facts."""
+    certificate, no facts and no diagnosis."""
 
     reduction: Reduction
     certificate: Certificate | None
     facts: tuple[Fact, ...]
     beside: tuple[str, ...]
     written: Written
-    diagnosis: Diagnosis
+    diagnosis: Diagnosis = dataclasses.field(default_factory=Diagnosis)
 
     @property
     def unasked(self) -> bool:
@@ -97,9 +98,11 @@ def run(
         certificate, facts = _certified(this, session, reduction), _facts(this, session, reduction)
         beside = () if reduction.stopped_by else found_beside(this, session)
         written = _plain_values(this, session, reduction)
-        diagnosis = _diagnosed(this, written.case, first, reduction)
-        found = Found(reduction, certificate, facts, beside, written, diagnosis)
-        checked = _verified(this, confirmed, found)
+        found = Found(reduction, certificate, facts, beside, written)
+        with _verifying(this, confirmed, found) as outcome:
+            found = dataclasses.replace(found, diagnosis=_diagnosed(this, written.case, first, reduction))
+            checked = outcome()
+        _conclude_repro(this, confirmed, found, checked)
         report = _report(this, confirmed, found)
     report = dataclasses.replace(
         concluded(report, request, first, reduction, checked, stop.reason if found.unasked else ""),
@@ -220,32 +223,42 @@ def _facts(this: Attempt, session: Session, reduction: Reduction) -> tuple[Fact,
         return ()
 
 
-def _verified(this: Attempt, confirmed: Confirmed, found: Found) -> Verification:
-    """Write the repro and run it in fresh processes; what came of that is written into its header."""
-    session, first = confirmed.session, confirmed.first
-    repro, stopped = this.folder.repro, bool(found.reduction.stopped_by)
-    decisive, others = told(found.facts)
-    facts = Facts("", found.diagnosis.located.stage, decisive, others, _notes(confirmed, found.reduction), versions())
-    tolerance = Tolerance(this.request.rtol, this.request.atol)
-
-    def write(facts: Facts) -> None:
-        text = emit(found.written.case, session.observation, session.signature, facts, tolerance)
-        cases.write_whole(repro, text.encode())
-
-    write(facts)
-    write_data(found.written.case, this.folder.store, repro)
-    passing = _write_passing(this, session, found, tolerance)
-    this.progress.step(f"verifying {repro.name} in a fresh process")
+@contextlib.contextmanager
+def _verifying(this: Attempt, confirmed: Confirmed, found: Found) -> Iterator[Callable[[], Verification]]:
+    """Write the repro, and run it in fresh processes, which need no worker, while something else is asked. Yields what waits for
+    how they end."""
+    _write_repro(this, confirmed, found)
+    write_data(found.written.case, this.folder.store, this.folder.repro)
+    passing = _write_passing(this, confirmed.session, found)
+    this.progress.step(f"verifying {this.folder.repro.name} in a fresh process")
+    stopped, first = bool(found.reduction.stopped_by), confirmed.first
     runs = 1 if stopped else max(1, this.request.runs if first.rate == 1 else 5)
     timeout = max(this.oracle.timeout, 120.0) * 2
-    checked = verify(repro, first.signature, runs=runs, timeout=timeout, counterpart=passing)
+    with verifying(this.folder.repro, first.signature, runs=runs, timeout=timeout, counterpart=passing) as outcome:
+        yield outcome
+
+
+def _conclude_repro(this: Attempt, confirmed: Confirmed, found: Found, checked: Verification) -> None:
+    """Put into the repro's header what is known now, and keep its counterpart only if that passes."""
     if not checked.passing:
         this.folder.passing.unlink(missing_ok=True)
-    write(dataclasses.replace(facts, reproduced=f"{checked.reproduced}/{checked.runs}"))
-    return checked
+    _write_repro(this, confirmed, found, f"{checked.reproduced}/{checked.runs}")
 
 
-def _write_passing(this: Attempt, session: Session, found: Found, tolerance: Tolerance) -> Path | None:
+def _write_repro(this: Attempt, confirmed: Confirmed, found: Found, reproduced: str = "") -> None:
+    session, stage = confirmed.session, found.diagnosis.located.stage
+    decisive, others = told(found.facts)
+    notes = _notes(confirmed, found.reduction)
+    facts = Facts("", stage, decisive, others, notes, versions(), reproduced)
+    text = emit(found.written.case, session.observation, session.signature, facts, _tolerance(this.request))
+    cases.write_whole(this.folder.repro, text.encode())
+
+
+def _tolerance(request: Request) -> Tolerance:
+    return Tolerance(request.rtol, request.atol)
+
+
+def _write_passing(this: Attempt, session: Session, found: Found) -> Path | None:
     """The first decisive fact's other side as a program of its own, if it can be written without recorded data."""
     for fact in found.facts:
         case = with_plainer_literals(inline_values(fact.case, this.folder.store), found.written.way)
@@ -254,7 +267,8 @@ def _write_passing(this: Attempt, session: Session, found: Found, tolerance: Tol
         seen = fact.seen_beside(session.observation)
         with contextlib.suppress(ValueError):  # what failed is not among its results
             words = Facts(counterpart=f"there, {fact.change.what}; here, {fact.change.instead}", versions=versions())
-            cases.write_whole(this.folder.passing, emit(case, seen, session.signature, words, tolerance).encode())
+            text = emit(case, seen, session.signature, words, _tolerance(this.request))
+            cases.write_whole(this.folder.passing, text.encode())
             return this.folder.passing
     return None
 

@@ -6,7 +6,7 @@ from minify.emit.data import data_of, write_data
 from minify.emit.header import Facts
 from minify.emit.literals import EXACT, inline_values, plainer_literals, with_plainer_literals
 from minify.emit.repro import emit
-from minify.emit.verify import Verification, check, verify
+from minify.emit.verify import Verification, check, verify, verifying
 
 __all__ = [
     "EXACT",
@@ -18,6 +18,7 @@ __all__ = [
     "inline_values",
     "plainer_literals",
     "verify",
+    "verifying",
     "with_plainer_literals",
     "write_data",
 ]

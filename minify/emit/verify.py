@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -94,6 +94,22 @@ def verify(
     return Verification(
         len(ran), reproduced, not _data_beside(path).exists(), endings, ran[-1][1] if ran else "", passing
     )
+
+
+@contextlib.contextmanager
+def verifying(
+    path: Path, signature: Signature, *, runs: int, timeout: float, counterpart: Path | None = None
+) -> Iterator[Callable[[], Verification]]:
+    """`verify` while the block does something else; what is yielded waits for the outcome. A block that raises has the runs
+    killed. Raises what `verify` does when the outcome is asked for."""
+    left = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        outcome = pool.submit(verify, path, signature, runs, timeout, left.is_set, counterpart)
+        try:
+            yield outcome.result
+        except BaseException:
+            left.set()
+            raise
 
 
 def check(path: Path, repeat: int, timeout: float) -> int:

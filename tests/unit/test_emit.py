@@ -31,7 +31,7 @@ from minify.case import (
     is_contiguous,
     tensor_inputs,
 )
-from minify.emit import Facts, Verification, check, data_of, emit, inline_values, verify
+from minify.emit import Facts, Verification, check, data_of, emit, inline_values, verify, verifying
 from minify.emit.compiling import SWITCHES
 from minify.emit.crash import telling_words
 from minify.emit.literals import numbers, plainer_literals, with_plainer_literals
@@ -749,6 +749,28 @@ sys.exit(1)
 
     seen = verify(script(tmp_path, text), CRASH, runs=2, should_stop=first_is_gone)
     assert (seen.runs, seen.reproduced, seen.detail) == (1, 1, "exit 1")
+
+
+def test_a_verification_goes_on_beside_other_work_and_is_waited_for(tmp_path: Path) -> None:
+    awaited = tmp_path / "awaited"
+    text = (
+        f"import pathlib, sys, time\nwhile not pathlib.Path({str(awaited)!r}).exists(): time.sleep(0.05)\nsys.exit(1)"
+    )
+    with verifying(script(tmp_path, text), CRASH, runs=1, timeout=60) as outcome:
+        awaited.touch()
+        seen = outcome()
+    assert (seen.runs, seen.reproduced) == (1, 1)
+
+
+def test_work_beside_a_verification_that_raises_has_its_runs_killed(tmp_path: Path) -> None:
+    started = tmp_path / "started"
+    text = f"import os, pathlib, time\npathlib.Path({str(started)!r}).write_text(str(os.getpid()))\ntime.sleep(600)"
+    with pytest.raises(KeyboardInterrupt), verifying(script(tmp_path, text), CRASH, runs=2, timeout=500):
+        while not (started.exists() and started.read_text()):
+            __import__("time").sleep(0.05)
+        raise KeyboardInterrupt
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)
 
 
 def test_no_file_cannot_tell(tmp_path: Path) -> None:
