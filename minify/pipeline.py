@@ -15,6 +15,7 @@ from pathlib import Path
 from minify import case as cases
 from minify import certificate as certificates
 from minify import store
+from minify.ahead import asking_ahead
 from minify.attempt import SECONDS_PER_STEP, Attempt, attempt
 from minify.baseline import Baseline
 from minify.beside import found_beside
@@ -124,16 +125,30 @@ def _watched(this: Attempt) -> tuple[Suspect, ...]:
     request, folder = this.request, this.folder
     if folder.captured() is not None:
         return (Suspect(request.region or 0, folder.case_file, True, part=request.part, sure=request.sure),)
-    return watch(request, folder, this.stop, this.progress)
+    if request.kind != "accuracy" or request.metric or this.oracle.workers < 2:
+        return watch(request, folder, this.stop, this.progress)
+    with asking_ahead(this) as compiles:
+        return watch(request, folder, this.stop, this.progress, compiles)
 
 
-def watch(request: Request, folder: RunFolder, stop: StopFlag, progress: Progress) -> tuple[Suspect, ...]:
+def watch(
+    request: Request,
+    folder: RunFolder,
+    stop: StopFlag,
+    progress: Progress,
+    compiles: Callable[[Path], None] | None = None,
+) -> tuple[Suspect, ...]:
+    """The regions that may fail, in the order to be asked. `compiles` is told of one that is about to be compiled. Raises
+    UsageError, NoFailure and Stopped."""
     if not Path(request.script).is_file():
         raise UsageError(
             f"no script at {request.script}", "it is needed: the run ended before its failure was confirmed"
         )
     progress.step(f"running {Path(request.script).name} under watch")
-    return watch_script(request.plan(folder.path), request.timeout or SECONDS_PER_STEP, stop, progress.step).suspects
+    plan, timeout = request.plan(folder.path), request.timeout or SECONDS_PER_STEP
+    if compiles is None:
+        return watch_script(plan, timeout, stop, progress.step).suspects
+    return watch_script(dataclasses.replace(plan, ahead=True), timeout, stop, progress.step, compiles).suspects
 
 
 def _reduced(this: Attempt, confirmed: Confirmed) -> Reduction:

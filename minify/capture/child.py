@@ -21,7 +21,8 @@ from typing import Any
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """What the child is to do. `backend` and what follows say how to compile `model` where the script compiles nothing itself.
-    `keep` wants the case of one region (`only`, or the first) even if nothing is wrong with it."""
+    `keep` wants the case of one region (`only`, or the first) even if nothing is wrong with it. `ahead` wants that of a region
+    before it is compiled."""
 
     script: str
     args: tuple[str, ...]
@@ -42,6 +43,7 @@ class Plan:
     keep: bool = False
     metric: str = ""
     metric_tol: float = 0.0
+    ahead: bool = False
 
 
 def main() -> None:
@@ -68,7 +70,7 @@ def _run(plan: Plan, module: types.ModuleType) -> None:
     tolerance = Tolerance(plan.rtol, plan.atol)
     watch = Watch(
         plan.kind, Path(plan.folder), tolerance, plan.reference, plan.only, plan.every, plan.record_call, plan.level,
-        (plan.only or 0) if plan.keep else None,
+        (plan.only or 0) if plan.keep else None, plan.ahead,
     )  # fmt: skip
     watcher = Watcher(watch, module.__dict__)
 

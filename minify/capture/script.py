@@ -53,13 +53,20 @@ class Watched:
     troubled: bool = False
 
 
-def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]) -> Watched:
+def watch_script(
+    plan: Plan,
+    timeout: float,
+    stopped: Callable[[], str],
+    tell: Callable[[str], None],
+    compiles: Callable[[Path], None] = lambda case: None,
+) -> Watched:
     """Run the script under watch. `timeout` bounds, in seconds, each compile and each compiled run, not the script; where
     a compiled backward may be under way, unseen, a silence of twice that bounds the script in a watch for crashes.
+    `compiles` is called with the saved case of a region that is about to be compiled, if the plan wants those.
 
     Raises UsageError and NoFailure as the journal says, Stopped where `stopped()` gave a reason, and OSError where the
     disk is full; returns the suspects otherwise."""
-    ending, events = _one_run(plan, timeout, stopped, tell)
+    ending, events = _one_run(plan, timeout, stopped, tell, compiles)
     suspects = _suspects(plan, events, ending)
     if call := _fatal_call(plan, events):
         tell(f"it fails in run {call} of its region; once more, to keep the inputs of that run")
@@ -76,10 +83,23 @@ def watch_script(plan: Plan, timeout: float, stopped: Callable[[], str], tell: C
 
 
 def _one_run(
-    plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]
+    plan: Plan,
+    timeout: float,
+    stopped: Callable[[], str],
+    tell: Callable[[str], None],
+    compiles: Callable[[Path], None] = lambda case: None,
 ) -> tuple[str, tuple[Event, ...]]:
     """How the child ended, and its journal. Raises Stopped."""
-    ending = _run_child(plan, timeout, stopped, tell)
+    told = {""}
+
+    def follow(event: Event) -> None:
+        if (line := _line(event)) not in told:
+            tell(line)
+            told.add(line)
+        if event.get("ahead"):
+            compiles(Path(event["ahead"]))
+
+    ending = _run_child(plan, timeout, stopped, follow)
     if ending == "stopped":
         raise Stopped(stopped())
     return ending, read_events(Path(plan.folder))
@@ -123,7 +143,7 @@ def read_events(folder: Path) -> tuple[Event, ...]:
     return tuple(Journal(folder).fresh())
 
 
-def _run_child(plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]) -> str:
+def _run_child(plan: Plan, timeout: float, stopped: Callable[[], str], follow: Callable[[Event], None]) -> str:
     """ "" when the child ended by itself, else `SIGSEGV`, `hang`, `exit 3`, `stopped` or `enough`."""
     folder = Path(plan.folder)
     plan_file = folder / "plan.json"
@@ -135,7 +155,7 @@ def _run_child(plan: Plan, timeout: float, stopped: Callable[[], str], tell: Cal
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
         nest.adopt(child.pid)
         try:
-            return _follow(child, plan, timeout, stopped, tell)
+            return _follow(child, plan, timeout, stopped, follow)
         finally:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
@@ -150,19 +170,21 @@ def _search_path() -> str:
 
 
 def _follow(
-    child: subprocess.Popen[bytes], plan: Plan, timeout: float, stopped: Callable[[], str], tell: Callable[[str], None]
+    child: subprocess.Popen[bytes],
+    plan: Plan,
+    timeout: float,
+    stopped: Callable[[], str],
+    follow: Callable[[Event], None],
 ) -> str:
     journal, last = Journal(Path(plan.folder)), None
-    told, backward = {""}, False
+    backward = False
     while child.poll() is None:
         time.sleep(0.05)
         if stopped():
             return "stopped"
         for last in journal.fresh():
             backward = backward or bool(last.get("backward"))
-            if (line := _line(last)) not in told:
-                tell(line)
-                told.add(line)
+            follow(last)
         if last and (last["event"] == "refused" or (last["event"] in ("diverged", "crashed") and not plan.every)):
             return "enough"
         if last and time.time() - last["time"] > _patience(plan, last, backward, timeout):

@@ -30,6 +30,10 @@ from minify.errors import UsageError
 from minify.tolerance import Tolerance
 
 CHECKED_CALLS = 16
+# Of a region that is put on disk before its compile: with fewer ops that is over too soon, and more bytes cost a healthy program
+# more than the time that is saved for a wrong one.
+AHEAD_FROM_OPS = 16
+AHEAD_MOST_BYTES = 1 << 30
 
 
 @dataclasses.dataclass
@@ -50,7 +54,7 @@ class Watch:
     """What to look for. `kind` is `accuracy` or `crash`; `only` a region number, None for all; `every` goes on after the
     first find; `record_call` saves the inputs of that call of a crashing region. `level`: `aten` watches the graphs AOTAutograd
     makes of a region, `dynamo` the region itself, `auto` the former where the latter cannot be done. `keep` is the number of a
-    region whose case is wanted even if its result is right."""
+    region whose case is wanted even if its result is right. `ahead` wants that of a region before it is compiled."""
 
     kind: str
     folder: Path
@@ -61,6 +65,7 @@ class Watch:
     record_call: int = 0
     level: str = "dynamo"
     keep: int | None = None
+    ahead: bool = False
 
 
 class Watcher:
@@ -73,6 +78,7 @@ class Watcher:
         self.source = script_source
         self.metric: metrics.Metric | None = None
         self._busy = False
+        self._ahead = False
         self.found = 0
 
     # --- the two hooks --------------------------------------------------------------------------------------------
@@ -87,7 +93,7 @@ class Watcher:
             if self.watch.kind == "crash":
                 self._save(region, example_inputs, "compiling")
             else:
-                self.event("compiling", region=region.number)
+                self.event("compiling", region=region.number, ahead=self._saved_ahead(region, example_inputs))
             compiled = self._guarded(region, lambda: compiler(module, example_inputs, **kwargs))
             if (region.converted is None and region.module is None) or self.watch.only not in (None, region.number):
                 return compiled  # type: ignore[no-any-return]
@@ -186,6 +192,22 @@ class Watcher:
             self._busy = busy
 
     # --- accuracy ---------------------------------------------------------------------------------------------------
+
+    def _saved_ahead(self, region: Region, args: Sequence[Any]) -> str:
+        """The file of a region that is about to be compiled, the first of those worth the trouble; "" for any other."""
+        if not self.watch.ahead or self._ahead or region.converted is None:
+            return ""
+        size = sum(arg.untyped_storage().nbytes() for arg in args if isinstance(arg, torch.Tensor))
+        small = cases.op_count(region.converted.graph) < AHEAD_FROM_OPS
+        unwanted = self.watch.only not in (None, region.number) or self.watch.level == "aten"
+        if small or unwanted or size > AHEAD_MOST_BYTES or _wants_backward(args):
+            return ""
+        try:
+            path = str(self._write(region, self._snapshot(region, args)))
+        except Exception:  # noqa: BLE001 - a guess that does not come off: never the user's compile
+            return ""
+        self._ahead = True
+        return path
 
     def _run_accuracy(self, region: Region, compiled: Callable[..., Any], args: Sequence[Any]) -> Any:
         region.calls += 1

@@ -84,8 +84,10 @@ class LocalOracle:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._stopped = stopped
         self._tell = tell
-        self._workers = workers
+        self.workers = workers
         self._memory: dict[str, Observation] = {}
+        self._ahead: dict[str, Future[Reply]] = {}
+        self._traced: dict[str, Observation] = {}
         self._finished: list[float] = []
         self._allowed = 0.0
         command = [sys.executable, "-m", "minify.worker"]
@@ -101,7 +103,7 @@ class LocalOracle:
     def warm_up(self) -> None:
         """Start the workers while something else goes on, so that the first question need not wait for imports."""
         nothing = Case(Program(Graph((), (), ())), ())
-        for _ in range(self._workers):
+        for _ in range(self.workers):
             self._pool.submit(self._question("warm", nothing), None)
 
     # --- asking ---------------------------------------------------------------------------------------------------
@@ -129,7 +131,7 @@ class LocalOracle:
         waiting: deque[_Asked] = deque()
         try:
             while True:
-                while len(waiting) < self._workers and (pair := next(source, None)) is not None:
+                while len(waiting) < self.workers and (pair := next(source, None)) is not None:
                     waiting.append(self._ask(pair[0], noise=self._noise(signature), ablation=pair[1]))
                 if not waiting:
                     return
@@ -151,10 +153,22 @@ class LocalOracle:
         """What `whole` shows in eager with the compiled results of `part` in place of its own. A query: `part` is compiled."""
         return self._settle(self._ask(part, noise=NOISE, inside=whole))
 
+    def ask_ahead(self, case: Case) -> None:
+        """Have a worker begin with what a `glimpse` of `case` may ask. A query, be its answer wanted in the end or not."""
+        asked = self._ask(case)
+        if asked.future is not None:
+            self._ahead[asked.key] = asked.future
+            self.queries += 1
+
     def trace(self, case: Case) -> Observation:
         """What each value is like, from an eager run. Not a query: nothing is compiled."""
-        reply = self._wait(self._pool.submit(self._question("trace", case), self.timeout))
-        return reply.value if isinstance(reply.value, Observation) else Observation(reply.phase)
+        digest = cases.digest(case)
+        if digest not in self._traced:
+            reply = self._wait(self._pool.submit(self._question("trace", case), self.timeout))
+            if not isinstance(reply.value, Observation):
+                return Observation(reply.phase)
+            self._traced = {digest: reply.value}  # the last one only: the same case is soon asked for again, or never
+        return self._traced[digest]
 
     def sizes(self, case: Case) -> Sizes | None:
         """How the dims and numbers of a case hang together; None where that cannot be found out. Not a query: no kernel runs."""
@@ -204,8 +218,9 @@ class LocalOracle:
         )
         key = hashlib.sha256(text.encode()).hexdigest()[:32]
         known = self._known(key)
-        future = None if known else self._pool.submit(question, self.timeout)
-        return _Asked(case, question, key, run, known, future)
+        ahead = self._ahead.pop(key, None)
+        future = None if known else ahead or self._pool.submit(question, self.timeout)
+        return _Asked(case, question, key, run, known, future, ahead is not None)
 
     def _known(self, key: str) -> Observation | None:
         """The answer on record. One that took too long says nothing once a question may take longer."""
@@ -271,7 +286,7 @@ class LocalOracle:
             observation = self._answer(asked)
         if not observation.worker_lost:
             self._keep(asked.key, observation)
-        self.queries += 1
+        self.queries += not asked.ahead
         return observation
 
     def _answer(self, asked: _Asked) -> Observation:
@@ -342,7 +357,8 @@ class _Unjudged(WorkerBug):
 
 @dataclasses.dataclass
 class _Asked:
-    """A question under way, or one whose answer is `known`, which may be so only by the time that it is wanted."""
+    """A question under way, or one whose answer is `known`, which may be so only by the time that it is wanted. One that was asked
+    `ahead` has been counted."""
 
     case: Case
     question: Question
@@ -350,6 +366,7 @@ class _Asked:
     run: int
     known: Observation | None
     future: Future[Reply] | None
+    ahead: bool = False
 
     def drop(self) -> None:
         if self.future is not None:

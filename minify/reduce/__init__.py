@@ -12,11 +12,11 @@ from functools import partial
 from minify.case import Case, Derived, tensor_inputs
 from minify.errors import Stopped
 from minify.passes.contract import Between, Pass, Site
-from minify.reduce.ops import cut_down, find_alone, worth_a_screen
+from minify.reduce.ops import cut_down, find_alone, first_screen, worth_a_screen
 from minify.reduce.search import sweep_sites
 from minify.reduce.session import Session
 
-__all__ = ["Reduction", "Session", "find_alone", "reduce", "worth_a_screen"]
+__all__ = ["Reduction", "Session", "find_alone", "first_screen", "reduce", "worth_a_screen"]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
+from minify import case as cases
 from minify.case import Case
 from minify.passes.cut_ops import keep, neighbours, op_names
+from minify.passes.wellformed import well_formed
 from minify.reduce.screen import chunks, suspects, unlike_first, wrong_alone
 from minify.reduce.search import SUSPECTS_TRIED_ALONE, localise
 from minify.reduce.session import Session
@@ -15,6 +17,13 @@ SCREEN_FROM = 4  # with fewer ops, asking for each by itself is as cheap
 
 def worth_a_screen(case: Case) -> bool:
     return len(op_names(case)) >= SCREEN_FROM
+
+
+def first_screen(case: Case, save_base: Callable[[Case], object]) -> Case | None:
+    """What `find_alone` asks first of a case whose values are described; None where it asks for nothing of that kind."""
+    save_base(case)
+    screen = next(_screens(case, cases.digest(case)), None)
+    return screen if screen is not None and well_formed(screen) else None
 
 
 def find_alone(session: Session) -> tuple[bool, tuple[str, ...]]:
@@ -73,10 +82,14 @@ class _Subsets:
         return None if found is None else found[0]
 
 
+def _screens(case: Case, base: str) -> Iterator[Case]:
+    return (part for some in unlike_first(case, op_names(case)) for part in chunks(case, some, base))
+
+
 def _screened(session: Session, case: Case, base: str) -> Iterator[tuple[str, ...]]:
     """What each screen names, the likeliest first; screens that name nothing are passed over."""
     names = op_names(case)
-    for part in (part for some in unlike_first(case, names) for part in chunks(case, some, base)):
+    for part in _screens(case, base):
         verdict = session.glimpse("screen", part)
         if verdict is not None and verdict.observation.divergences:
             wrong = wrong_alone(verdict.observation.divergences, names)

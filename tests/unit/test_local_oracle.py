@@ -102,6 +102,35 @@ def in_turn(*replies: Reply) -> Callable[[Question], Reply]:
 CASE = line("torch.neg", "torch.exp")
 
 
+# --- asked ahead ------------------------------------------------------------------------------------------------------
+
+
+def test_what_was_asked_ahead_is_the_answer_when_it_is_wanted_and_one_query(opened: Open) -> None:
+    oracle = opened(lambda question: told(WRONG))
+    oracle.ask_ahead(CASE)
+    assert oracle.queries == 1
+    assert oracle.glimpse(CASE, WRONG_VALUE).fails
+    assert (len(pool_of(oracle).asked), oracle.queries, oracle.cache_hits) == (1, 1, 0)
+    oracle.glimpse(CASE, WRONG_VALUE)
+    assert (len(pool_of(oracle).asked), oracle.queries, oracle.cache_hits) == (1, 1, 1)
+
+
+def test_what_was_asked_ahead_in_vain_counts_as_a_query_and_what_is_on_record_is_not_asked(opened: Open) -> None:
+    oracle = opened(lambda question: told(RIGHT))
+    oracle.ask_ahead(CASE)
+    oracle.glimpse(line("torch.neg"), WRONG_VALUE)
+    oracle.glimpse(CASE, WRONG_VALUE)
+    oracle.ask_ahead(CASE)
+    assert (len(pool_of(oracle).asked), oracle.queries) == (2, 2)
+
+
+def test_a_case_is_traced_once_in_a_row(opened: Open) -> None:
+    oracle = opened(lambda question: told(RIGHT))
+    for case in (CASE, CASE, line("torch.neg"), CASE):
+        assert oracle.trace(case) == RIGHT
+    assert len(pool_of(oracle).asked) == 3
+
+
 # --- the cache --------------------------------------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ import torch
 
 from minify import case as cases
 from minify import torch_internals
-from minify.capture.watch import Watch, Watcher
+from minify.capture.watch import AHEAD_FROM_OPS, Watch, Watcher
 from minify.case import Case, ScalarInput
 from minify.metric import Metric
 
@@ -48,7 +48,7 @@ def run(
 ) -> list[dict[str, Any]]:
     """The journal of one watched run. The backend counts as one that the script calls `fake`."""
     fake = Fake(change)
-    watch = Watch(how.pop("kind", "accuracy"), folder, keep=how.pop("keep", None))
+    watch = Watch(how.pop("kind", "accuracy"), folder, keep=how.pop("keep", None), ahead=how.pop("ahead", False))
     watcher = Watcher(watch, {"fake": fake}, "fake = None")
     watcher.metric = how.pop("metric", None)
     torch.compiler.reset()
@@ -102,6 +102,43 @@ def _(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_healthy_region_is_checked_and_nothing_more(fn: Any, inputs: Any, how: Any, tmp_path: Path) -> None:
     assert told(run(tmp_path, fn, *inputs, **how)) == ["checked"]
+
+
+def long(x: torch.Tensor) -> torch.Tensor:
+    for _ in range(AHEAD_FROM_OPS):
+        x = x.sin()
+    return x
+
+
+def test_a_region_is_on_disk_before_its_compile_as_it_is_after_its_wrong_run(tmp_path: Path) -> None:
+    events = run(tmp_path, long, X, change=wrong, ahead=True)
+    before, after = named(events, "compiling")[0]["ahead"], named(events, "diverged")[0]["case"]
+    assert before == after
+    saved = cases.digest(cases.load(Path(after)))
+    (tmp_path / "again").mkdir()
+    assert run(tmp_path / "again", long, X, ahead=True)[-1]["event"] == "checked"
+    assert cases.digest(cases.load(tmp_path / "again" / "regions" / "0.case")) == saved
+
+
+@pytest.mark.parametrize(
+    ("fn", "x", "how"),
+    [
+        (long, X, {"ahead": False}),
+        (lambda x: x.sin(), X, {"ahead": True}),
+        (long, X.clone().requires_grad_(), {"ahead": True}),
+    ],
+)
+def test_no_other_region_is(fn: Any, x: torch.Tensor, how: dict[str, bool], tmp_path: Path) -> None:
+    assert named(run(tmp_path, fn, x, **how), "compiling")[0]["ahead"] == ""
+
+
+def test_of_several_regions_the_first_is_on_disk_before_its_compile(tmp_path: Path) -> None:
+    def twice(x: torch.Tensor) -> torch.Tensor:
+        x = long(x)
+        torch._dynamo.graph_break()
+        return long(x)
+
+    assert [bool(event["ahead"]) for event in named(run(tmp_path, twice, X, ahead=True), "compiling")] == [True, False]
 
 
 @pytest.mark.parametrize(
