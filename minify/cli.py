@@ -277,6 +277,10 @@ def _tell_stage(report: Report) -> None:
         click.echo(
             f"inside {report.stage}: {report.inside}: with it fails, without it passes, alone it fails", err=True
         )
+    if report.evidence:
+        click.echo(f"evidence: {report.evidence['artifact'] or report.evidence['note']}", err=True)
+        for line in report.evidence["diff"]:
+            click.echo(line, err=True)
     for note in report.notes:
         click.echo(f"note: {note}", err=True)
     said = f"{report.signature}, " if report.signature else ""

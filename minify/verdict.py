@@ -257,7 +257,7 @@ class Question:
     or `warm` (answer: the question, once everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager
     runs on shaken inputs that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of
     recorded values. `metric` names the user's function ("" for none) and `whole` the saved case whose outputs it is of. What
-    `ablation` says is left out of the compiler."""
+    `ablation` says is left out of the compiler. `artifacts` is the folder that the compile's artifacts are written to, "" for none."""
 
     action: str
     case: Case
@@ -272,6 +272,7 @@ class Question:
     whole: str = ""
     inside: Case | None = None
     ablation: Ablation | None = None
+    artifacts: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,8 @@ import numpy as np
 import torch
 
 from minify import metric as metrics
-from minify import torch_internals
+from minify import render, torch_internals
+from minify.artifacts import PROGRAM
 from minify.case import Case, Ref, tensor_inputs
 from minify.crashes import crash_signature, first_line, root_frames, trace_text
 from minify.errors import UsageError
@@ -145,7 +146,7 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         del pair, steps  # eager's values once more: a screen has many
         enter("compile")
         devices = frozenset(item.meta.device.partition(":")[0] for item in tensor_inputs(case))
-        with torch_internals.ablated(question.ablation, devices) as met:
+        with torch_internals.ablated(question.ablation, devices) as met, _artifacts(question):
             compiled, crash = _compiled(live, eager)
             facts = dataclasses.replace(facts, applications=met())
         if crash is not None:
@@ -153,6 +154,17 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         if question.check != "accuracy" or compiled is None:
             return facts
         return _compared(question, Beside(case, live, compiled, eager, truth, judge), facts, enter)
+
+
+@contextlib.contextmanager
+def _artifacts(question: Question) -> Iterator[None]:
+    """What is compiled meanwhile leaves its artifacts where the question wants them, the program first."""
+    if not question.artifacts:
+        yield
+        return
+    with torch_internals.artifacts_written(Path(question.artifacts)) as write:
+        write(PROGRAM, render.text([render.function(question.case.graph, "fn")]))
+        yield
 
 
 @dataclasses.dataclass(frozen=True)

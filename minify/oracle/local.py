@@ -12,6 +12,7 @@ import hashlib
 import math
 import os
 import pickle
+import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -155,6 +156,15 @@ class LocalOracle:
         """What each value is like, from an eager run. Not a query: nothing is compiled."""
         reply = self._wait(self._pool.submit(self._question("trace", case), self.timeout))
         return reply.value if isinstance(reply.value, Observation) else Observation(reply.phase)
+
+    def write_artifacts(self, case: Case, ablation: Ablation | None, folder: Path) -> None:
+        """Compile `case` once more, what `ablation` says left out, with what the compiler makes of it on the way written to
+        `folder`: as far as it comes, if it raises or dies. A query, whose answer is known. Raises Stopped."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        question = dataclasses.replace(self._question("judge", case, ablation=ablation), artifacts=str(folder))
+        self._wait(self._pool.submit(question, self.timeout))
+        self.queries += 1
 
     def sizes(self, case: Case) -> Sizes | None:
         """How the dims and numbers of a case hang together; None where that cannot be found out. Not a query: no kernel runs."""

@@ -6,6 +6,7 @@ it falls back to where a release lacks it. Lowest layer but for `environment`.
 
 from minify.torch_internals.ablations import ablated, cannot_ablate
 from minify.torch_internals.aot import forget_decompositions, inductor_decompositions, tracing_like
+from minify.torch_internals.artifacts import artifacts_written
 from minify.torch_internals.configs import (
     CONFIG_MODULES,
     config_changes,
@@ -37,6 +38,7 @@ __all__ = [
     "GraphCompiler",
     "SymbolicShapes",
     "ablated",
+    "artifacts_written",
     "backend",
     "cannot_ablate",
     "config_changes",
