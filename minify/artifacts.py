@@ -19,7 +19,18 @@ ATEN = "ATen graph"
 BEFORE_POST_GRAD, POST_GRAD = "graph before post-grad passes", "graph after post-grad passes"
 UNFUSED, FUSED = "scheduler IR before fusion", "scheduler IR after fusion"
 CODE = "output code"
-GRAPHS = (DYNAMO, BACKEND, BEFORE_PRE_GRAD, PRE_GRAD, TRACED_JOINT, BEFORE_JOINT, JOINT, ATEN, BEFORE_POST_GRAD, POST_GRAD)
+GRAPHS = (
+    DYNAMO,
+    BACKEND,
+    BEFORE_PRE_GRAD,
+    PRE_GRAD,
+    TRACED_JOINT,
+    BEFORE_JOINT,
+    JOINT,
+    ATEN,
+    BEFORE_POST_GRAD,
+    POST_GRAD,
+)
 KINDS = (PROGRAM, *GRAPHS, UNFUSED, FUSED, CODE)
 PARTS = ("forward", "backward")
 PER_PART = (ATEN, BEFORE_POST_GRAD, POST_GRAD, UNFUSED, FUSED, CODE)

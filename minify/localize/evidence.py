@@ -19,15 +19,16 @@ from minify.artifacts import Artifact
 from minify.case import Case
 
 MOST_LINES = 20  # of a diff
-_HEADER = 3  # of them: both names and where
+_AROUND = 4  # of them: both names, where, and what was cut
 _CONTEXT = 2
 _RUN = 6  # lines that go, or that come, shown of one place
 _WIDTH = 160
 _DIGITS = 12
-_TELL_NOTHING = frozenset(
+_TELL_NOTHING = (
     "torch ops aten default Tensor Scalar operator graph inductor config False True as a whole and or with of in matches"
-    " pass pattern match lowering inlining fusion layout memory code generation decomposition partitioning precision".split()
+    " pass pattern match lowering inlining fusion layout memory code generation decomposition partitioning precision"
 )
+SHORT = "short.diff"
 SAME = "both compile to the same: what differs is how it is run, or what no artifact shows"
 
 
@@ -51,12 +52,15 @@ class Compile:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Evidence:
     """The artifact of the passing compile (`before`) and that of the failing one (`after`) in which what is to blame shows first,
-    and at most `MOST_LINES` lines of how they differ. `folders` hold all of both, `note` says why there is no diff."""
+    and at most `MOST_LINES` lines of how they differ, which are in `file` as well; `cut` says how many more do. `folders` hold all
+    of both, `note` says why there is no diff."""
 
     folders: tuple[Path, Path]
     before: Artifact | None = None
     after: Artifact | None = None
     diff: tuple[str, ...] = ()
+    cut: int = 0
+    file: Path | None = None
     note: str = ""
 
     @property
@@ -75,6 +79,8 @@ class Evidence:
             "without": str(self.before.path.relative_to(root)) if self.before else without,
             "with": str(self.after.path.relative_to(root)) if self.after else with_it,
             "diff": list(self.diff),
+            "cut": self.cut,
+            "file": str(self.file.relative_to(root)) if self.file else "",
             "note": self.note,
         }
 
@@ -93,13 +99,16 @@ def gather(
     before, after = map(artifacts.written_in, folders)
     pair = _telling(before, after, part, same_chain=passing.case == failing.case)
     if pair is None:
-        return Evidence(folders, note=SAME if before and after else "the compiler came to nothing that could be written down")
-    return Evidence(folders, *pair, _diff(*pair, words))
+        return Evidence(folders, note=_why_none(before, after))
+    lines, cut = _diff(*pair, words)
+    short = folder / SHORT
+    short.write_text("\n".join(lines) + "\n")
+    return Evidence(folders, *pair, lines, cut, short)
 
 
 def telling_words(*texts: str) -> frozenset[str]:
     """The names in `texts` by which a line about what they name is told."""
-    return frozenset(word for text in texts for word in _NAME.findall(text)) - _TELL_NOTHING
+    return frozenset(word for text in texts for word in _NAME.findall(text)).difference(_TELL_NOTHING.split())
 
 
 def _written(name: str, compile_: Compile, oracle: CompilingOracle, folder: Path) -> Path:
@@ -126,13 +135,22 @@ def _telling(
     return (before[-1], later[0]) if before and later else None
 
 
+def _why_none(before: Sequence[Artifact], after: Sequence[Artifact]) -> str:
+    if not after or not before:
+        return "the compiler came to nothing that could be written down"
+    made = {artifact.key for artifact in after}
+    missing = next((artifact for artifact in before if artifact.key not in made), None)
+    return f"the failing compile ends after {after[-1]}; the passing one goes on to {missing}" if missing else SAME
+
+
 # --- texts ---------------------------------------------------------------------------------------------------------------
 
 _NOISE = {
     **dict.fromkeys(artifacts.GRAPHS, r"^\s*class .*|^\s*(\w+) = [LG]_\w+_$|(\s|^)#.*|;(\s*\w+ =)+ None$"),
     **dict.fromkeys(
         (artifacts.UNFUSED, artifacts.FUSED),
-        r".*\.(users|writes|(un)?met_dependencies|m(in|ax)_input_distance|outputs|sizes|group\.\w+)\b.*|^\s*NodeUser\(.*|^\s*\]|.*_layout = .*",
+        r".*\.(users|writes|(un)?met_dependencies|m(in|ax)_input_distance|outputs|sizes|group\.\w+)\b.*"
+        r"|^\s*NodeUser\(.*|^\s*\]|.*_layout = .*",
     ),
     artifacts.CODE: r"^\s*# .*",
 }
@@ -177,7 +195,8 @@ def _calls(lines: Sequence[str]) -> list[str]:
     return found
 
 
-def _diff(before: Artifact, after: Artifact, words: Collection[str]) -> tuple[str, ...]:
+def _diff(before: Artifact, after: Artifact, words: Collection[str]) -> tuple[tuple[str, ...], int]:
+    """The lines to show, of the place that has most of `words` in it, and how many more lines differ."""
     one, other = _plain(before), _plain(after)
     as_keys = _keys if before.kind == after.kind else _calls
     keys = (as_keys(one), as_keys(other))
@@ -186,10 +205,16 @@ def _diff(before: Artifact, after: Artifact, words: Collection[str]) -> tuple[st
     groups = difflib.SequenceMatcher(None, *keys, autojunk=False).get_grouped_opcodes(_CONTEXT)
     hunks = [_hunk(group, one, other) for group in groups]
     chosen = max(hunks, key=lambda hunk: _mentions(hunk, words))  # the first of equals
-    room = MOST_LINES - _HEADER
-    body = _around(_shortened(chosen[1:], words), words, room)
+    body = _around(_shortened(chosen[1:], words), words, MOST_LINES - _AROUND)
+    cut = sum(_changes(line) for hunk in hunks for line in hunk[1:]) - sum(map(_changes, body))
     header = (f"--- without: {before.path.name}", f"+++ with: {after.path.name}", chosen[0])
-    return tuple(line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in (*header, *body))
+    footer = (f"… {cut} more lines differ",) if cut else ()
+    lines = (*header, *body, *footer)
+    return tuple(line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…" for line in lines), cut
+
+
+def _changes(line: str) -> bool:
+    return line[0] in "+-" and not line[1:].startswith("…")
 
 
 def _hunk(group: Sequence[tuple[str, int, int, int, int]], one: Sequence[str], other: Sequence[str]) -> list[str]:

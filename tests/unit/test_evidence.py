@@ -19,7 +19,9 @@ Texts = list[tuple[str, str, str]]
 
 def graph(*calls: str) -> str:
     """A graph as torch prints it; a call is `name = what it is`."""
-    body = "".join(f'    {name}: "f32[4][1]cpu" = {call};  x = None\n' for name, call in (c.split(" = ") for c in calls))
+    body = "".join(
+        f'    {name}: "f32[4][1]cpu" = {call};  x = None\n' for name, call in (c.split(" = ") for c in calls)
+    )
     return f"class GraphModule(torch.nn.Module):\n    # File: mine.py:3 in fn, code: relu(x)\n{body}    return x\n"
 
 
@@ -102,16 +104,23 @@ def test_two_compiles_that_make_the_same_are_said_to(tmp_path: Path) -> None:
         (CODE, "main()\ndef get_args():\n    return 1", "main()\ndef get_args():\n    return 2"),
     ],
 )
-def test_what_differs_from_one_compile_to_the_next_is_no_difference(kind: str, one: str, other: str, tmp_path: Path) -> None:
+def test_what_differs_from_one_compile_to_the_next_is_no_difference(
+    kind: str, one: str, other: str, tmp_path: Path
+) -> None:
     assert gathered(tmp_path, [(kind, "", one)], [(kind, "", other)]).note == SAME
 
 
 def test_one_call_more_does_not_make_the_renumbered_ones_after_it_differ(tmp_path: Path) -> None:
     calls = ["add = aten.add(x, 1)", "mul = aten.mul(add, 2)"]
-    after = ["add_1 = aten.add(mul, 1)", "mul_1 = aten.mul(add_1, 2)", "mul_2 = aten.mul(mul_1, 3)"]
-    more = ["add_1 = aten.sub(mul, 7)", "add_2 = aten.add(add_1, 1)", "mul_1 = aten.mul(add_2, 2)", "mul_2 = aten.mul(mul_1, 3)"]
+    after = ["add_1 = aten.add(x, 1)", "mul_1 = aten.mul(add_1, 2)", "mul_2 = aten.mul(mul_1, 3)"]
+    more = [
+        "sub = aten.sub(mul, 7)",
+        "add_2 = aten.add(x, 1)",
+        "mul_4 = aten.mul(add_2, 2)",
+        "mul_5 = aten.mul(mul_4, 3)",
+    ]
     found = gathered(tmp_path, [(ATEN, "", graph(*calls, *after))], [(ATEN, "", graph(*calls, *more))])
-    assert [line for line in found.diff[3:] if line[0] in "+-"] == ['+    add_1: "f32[4][1]cpu" = aten.sub(mul, 7)']
+    assert [line for line in found.diff[3:] if line[0] in "+-"] == ['+    sub: "f32[4][1]cpu" = aten.sub(mul, 7)']
 
 
 def test_where_only_the_wiring_differs_that_is_shown(tmp_path: Path) -> None:
@@ -143,8 +152,22 @@ def test_no_diff_is_longer_than_it_may_be_and_what_is_cut_is_counted(changed: in
     one, other = ("\n".join(f"{who}(here{n})" for n in range(changed)) for who in ("old", "new"))
     found = gathered(tmp_path, [(CODE, "", one)], [(CODE, "", other)], "here30")
     assert len(found.diff) <= MOST_LINES
-    assert [line for line in found.diff if "…" in line] == [f"{sign}… {changed - 5} more lines" for sign in "-+"]
+    *counted, last = [line for line in found.diff if "…" in line]
+    assert counted == [f"{sign}… {changed - 5} more lines" for sign in "-+"]
+    assert last == f"… {found.cut} more lines differ" and found.cut == 2 * (changed - 5)
     assert changed == 7 or "+new(here30)" in found.diff
+
+
+def test_the_places_that_are_not_shown_are_counted_and_the_shown_lines_are_a_file(tmp_path: Path) -> None:
+    found = gathered(tmp_path, [(CODE, "", far_apart("a()", "b()"))], [(CODE, "", far_apart("c()", "d()"))])
+    assert found.cut == 2 and found.diff[-1] == "… 2 more lines differ"
+    assert found.file and found.file.read_text().splitlines() == list(found.diff)
+
+
+def test_of_a_compile_that_dies_is_told_what_it_came_to(tmp_path: Path) -> None:
+    first = (DYNAMO, "", graph("mul = torch.mul(x, 2)"))
+    found = gathered(tmp_path, [first, (CODE, "", "main()")], [first])
+    assert found.note == f"the failing compile ends after {DYNAMO}; the passing one goes on to {CODE}"
 
 
 def test_what_is_in_the_folder_already_is_not_compiled_again(tmp_path: Path) -> None:
@@ -157,7 +180,10 @@ def test_what_is_in_the_folder_already_is_not_compiled_again(tmp_path: Path) -> 
 
 
 def test_the_name_of_an_artifacts_file_is_read_back(tmp_path: Path) -> None:
-    names = [artifacts.file_name(n, kind, part) for n, (kind, part) in enumerate([(DYNAMO, ""), (ATEN, "backward"), (CODE, "2")], 1)]
+    names = [
+        artifacts.file_name(n, kind, part)
+        for n, (kind, part) in enumerate([(DYNAMO, ""), (ATEN, "backward"), (CODE, "2")], 1)
+    ]
     for name in (*names, "notes.txt", "9.other.txt"):
         (tmp_path / name).touch()
     found = artifacts.written_in(tmp_path)
