@@ -16,6 +16,7 @@ import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,7 @@ from minify.reference import forward_run, lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
 from minify.sizes import Sizes
 from minify.tolerance import Tolerance
-from minify.trial import Run, compare_runs, out_of_memory, rounds_in_half, run_program, shaken, undisturbed
+from minify.trial import Run, compare_runs, out_of_memory, rounds_in_half, run_again, run_program, shaken, undisturbed
 from minify.verdict import Observation, Question, WorkerError
 
 
@@ -147,7 +148,8 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         enter("compile")
         devices = frozenset(item.meta.device.partition(":")[0] for item in tensor_inputs(case))
         with torch_internals.ablated(question.ablation, devices) as met, _artifacts(question):
-            compiled, crash = _compiled(live, eager)
+            within = Tolerance(question.rtol, question.atol) if question.check == "accuracy" else None
+            compiled, crash = _compiled(live, eager, partial(run_again, truth=truth, tolerance=within))
             facts = dataclasses.replace(facts, applications=met())
         if crash is not None:
             return dataclasses.replace(facts, **crash)
@@ -248,8 +250,15 @@ def _attempt(action: Callable[[], Any], what: str) -> Any:
         raise _Invalid(f"{what}: {type(error).__name__}: {first_line(str(error))}") from error
 
 
-def _compiled(live: Replay, eager: Run) -> tuple[Run | None, dict[str, Any] | None]:
-    """Compile and run. The second part says what there is to observe where the compiler or what it made raised."""
+def _once(live: Replay, fn: Callable[..., Any], eager: Run) -> Run:
+    return run_program(live, fn, eager.flows)
+
+
+def _compiled(
+    live: Replay, eager: Run, again: Callable[[Replay, Callable[..., Any], Run], Run] = _once
+) -> tuple[Run | None, dict[str, Any] | None]:
+    """Compile and run, and `again` where the case asks for replays. The second part says what there is to observe where the compiler
+    or what it made raised."""
     settings = live.case.settings
     torch.compiler.reset()
     torch_internals.forget_decompositions()
@@ -262,7 +271,7 @@ def _compiled(live: Replay, eager: Run) -> tuple[Run | None, dict[str, Any] | No
             options=options or None,
             dynamic=settings.dynamic,
         )
-        run = run_program(live, compiled, eager.flows)
+        run = (again if settings.replays else _once)(live, compiled, eager)
         torch_internals.synchronise()
         return run, None
     except (MemoryError, torch.OutOfMemoryError):
