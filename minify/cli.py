@@ -267,6 +267,10 @@ def _tell_reduction(report: Report) -> None:
 
 
 def _tell_evidence(report: Report) -> None:
+    if node := report.first_node:
+        named = f"{node['node']} ({node['call']}) differs first" if node["node"] else "no node is named"
+        region = f" of region {node['region']}" if node["region"] is not None else ""
+        click.echo(f"{node['kind']}{region}, {node['part']}: {named}; {node['note']}", err=True)
     if report.evidence:
         file = report.evidence["file"]
         where = f": {report.folder / file}" if file else ""

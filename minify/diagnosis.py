@@ -15,17 +15,19 @@ from minify.errors import Stopped
 from minify.localize import Localised, Rung, first_stage, ladder
 from minify.localize.evidence import Compile, Evidence, gather, telling_words
 from minify.localize.inside import Inside, has_parts, look_inside
+from minify.localize.nodes import FirstNode, first_node
 from minify.report import Report
 from minify.verdict import Signature
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The ladder's answers, and those with parts of the stage left out, None where none was asked; what the compiler makes of the
-    program with what is to blame and without. `stopped` says why there is no more of it."""
+    """The ladder's answers, and those with parts of the stage left out, None where none was asked; where its values first differ; what
+    the compiler makes of the program with what is to blame and without. `stopped` says why there is no more of it."""
 
     located: Localised = dataclasses.field(default_factory=Localised)
     inside: Inside | None = None
+    node: FirstNode | None = None
     evidence: Evidence | None = None
     stopped: str = ""
 
@@ -47,6 +49,7 @@ class Diagnosis:
             ladder=self.located.rows(),
             inside=self.culprit,
             ablations=tuple(row.as_row() for row in self.inside.table) if self.inside else (),
+            first_node={"region": report.region, **self.node.as_row()} if self.node else {},
             evidence=self.evidence.as_row(report.folder) if self.evidence else {},
             notes=(*report.notes, *self.notes),
         )
@@ -62,6 +65,7 @@ def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0)
     try:
         if rate == 1:
             found = dataclasses.replace(found, inside=_inside(this, case, signature, found.located))
+        found = dataclasses.replace(found, node=_node(this, case, signature, found.located))
         return dataclasses.replace(found, evidence=_evidence(this, case, found))
     except Stopped as stop:
         return dataclasses.replace(found, stopped=stop.reason)
@@ -74,6 +78,13 @@ def _inside(this: Attempt, case: Case, signature: Signature, located: Localised)
         return None
     this.progress.step(f"which part of {failing.stage} does it need?")
     return look_inside(_question(case, failing), signature, this.oracle, failing.stage)
+
+
+def _node(this: Attempt, case: Case, signature: Signature, located: Localised) -> FirstNode | None:
+    if not located.stage or located.failing is None:
+        return None
+    this.progress.step("which of its values differs first?")
+    return first_node(_question(case, located.failing), signature, this.oracle)
 
 
 def _question(case: Case, rung: Rung) -> Case:
@@ -93,7 +104,8 @@ def _evidence(this: Attempt, case: Case, found: Diagnosis) -> Evidence | None:
         gone = culprit.confirmations[1]
         without = Compile(with_it.case, gone.digest, gone.ablation)
     this.progress.step(f"what changes with {culprit or found.located.stage}?")
-    return gather(without, with_it, this.oracle, this.folder.evidence, telling_words(found.culprit))
+    part, words = (found.node.part, (found.culprit, found.node.call)) if found.node else ("", (found.culprit,))
+    return gather(without, with_it, this.oracle, this.folder.evidence, telling_words(*words), part)
 
 
 def _said(inside: Inside | None, located: Localised) -> tuple[str, ...]:

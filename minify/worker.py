@@ -23,8 +23,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from minify import graphs, render, torch_internals
 from minify import metric as metrics
-from minify import render, torch_internals
 from minify.artifacts import PROGRAM
 from minify.case import Case, Ref, tensor_inputs
 from minify.crashes import crash_signature, first_line, root_frames, trace_text
@@ -99,7 +99,7 @@ def judge(question: Question, phase: Callable[[str], None]) -> Observation:
     try:
         with warnings.catch_warnings(), torch_internals.configs_kept(), switches_kept(), undisturbed():
             warnings.simplefilter("ignore")  # whoever has made warnings errors did not mean the compiler's own
-            seen = _patched(question, enter) if question.action == "patch" else _observe(question, enter)
+            seen = _ASKED.get(question.action, _observe)(question, enter)
     except _Invalid as reason:
         seen = Observation(reached, invalid=str(reason))
     except Exception:
@@ -239,6 +239,32 @@ def _patched(question: Question, enter: Callable[[str], None]) -> Observation:
         )
         runs = Beside(forward, live, run, Run(pair.low, pair.steps.eager, {}), reference_run(pair), judge)
         return _compared(question, runs, Observation("", trace=tuple(pair.steps.trace)), enter)
+
+
+def _graphs(question: Question, enter: Callable[[str], None]) -> Observation:
+    """The case compiled and run, and each ATen graph that came of it judged by itself."""
+    recorder = graphs.Recorder()
+    with contextlib.ExitStack() as stack:
+        enter("load")
+        live = _attempt(lambda: replay(question.case, Path(question.store)), "cannot be loaded")
+        stack.enter_context(torch_internals.no_caches())
+        stack.enter_context(torch_internals.fallback_random())
+        stack.enter_context(applied(live))
+        enter("eager")
+        eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
+        enter("compile")
+        with torch_internals.watched_graphs(recorder):
+            _compiled(live, eager)
+        enter("compare")
+        how = live.case.settings
+        options = {key: live.python(value) for key, value in how.options}
+        again = partial(torch.compile, backend="inductor", mode=how.mode, options=options or None, dynamic=how.dynamic)
+        seen = graphs.judged(recorder.records, again, Tolerance(question.rtol, question.atol))
+        torch.compiler.reset()
+        return Observation("compare", graphs=seen)
+
+
+_ASKED = {"patch": _patched, "graphs": _graphs}
 
 
 def _attempt(action: Callable[[], Any], what: str) -> Any:

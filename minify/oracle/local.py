@@ -29,7 +29,7 @@ from minify.oracle.pool import Reply, WorkerPool
 from minify.oracle.surroundings import surroundings
 from minify.sizes import Sizes
 from minify.tolerance import NOISE
-from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
+from minify.verdict import GraphSeen, Observation, Outcome, Question, Signature, Verdict, classify
 
 RETRIES = 2
 SURE = 0.02  # a candidate of a failure that shows sometimes is given up when this is the chance of having missed it
@@ -152,6 +152,10 @@ class LocalOracle:
         """What `whole` shows in eager with the compiled results of `part` in place of its own. A query: `part` is compiled."""
         return self._settle(self._ask(part, noise=NOISE, inside=whole))
 
+    def graphs(self, case: Case) -> tuple[GraphSeen, ...]:
+        """What there is to say of each ATen graph that Inductor compiles of `case`; nothing where a worker does not live to tell."""
+        return self._settle(self._ask(case, action="graphs")).graphs
+
     def trace(self, case: Case) -> Observation:
         """What each value is like, from an eager run. Not a query: nothing is compiled."""
         reply = self._wait(self._pool.submit(self._question("trace", case), self.timeout))
@@ -203,11 +207,13 @@ class LocalOracle:
         run: int = 0,
         inside: Case | None = None,
         ablation: Ablation | None = None,
+        action: str = "judge",
     ) -> _Asked:
-        question = self._question("patch" if inside else "judge", case, noise, inside, ablation)
+        question = self._question("patch" if inside else action, case, noise, inside, ablation)
         how = self.manner
         of = cases.digest(case) + (f" in {cases.digest(inside)}" if inside else "")
         of += "" if ablation is None else f" {ablation}"
+        of += "" if action == "judge" else f" {action}"
         text = (
             f"{of}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}:{self._surroundings}"
             f":{how.metric}:{functions.content(how.metric)}:{how.metric_tol}:{self.whole}"

@@ -28,6 +28,7 @@ from minify.torch_internals.dynamo import (
     watched_compiles,
 )
 from minify.torch_internals.functorch import functional_guard, functorch_levels_kept
+from minify.torch_internals.graphs import watched_graphs
 from minify.torch_internals.names import function_name, resolve
 from minify.torch_internals.start_up import survived_fork, synchronise, warm_up
 from minify.torch_internals.symbols import SymbolicShapes
@@ -69,5 +70,6 @@ __all__ = [
     "version",
     "warm_up",
     "watched_compiles",
+    "watched_graphs",
     "zerotensor",
 ]
