@@ -19,6 +19,7 @@ from minify.tolerance import NOISE
 from minify.verdict import Divergence, Measured, Observation, Outcome, Signature, accuracy_signature, classify, matches
 
 RUNS = 2
+REPLAYS = 3
 MORE_RUNS = 8
 HALF = ("float16", "bfloat16")
 
@@ -52,6 +53,8 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
         if suspect.certain:
             seen = _answered([*seen, *oracle.observe_runs(case, range(RUNS, MORE_RUNS))], suspect)
         found = next((o for o in seen if _signature(o, accuracy)), None)
+        if found is None and suspect.certain and suspect.call > 1 and not case.settings.replays:
+            return confirm(replayed(case), suspect, oracle)  # what an earlier run left behind, then
         if found is None:
             _explain_absence(seen, suspect, accuracy)
         _refuse_ill_conditioned(seen, observation, accuracy)
@@ -67,6 +70,11 @@ def confirm(case: Case, suspect: Suspect, oracle: LocalOracle) -> Baseline:
     if oracle.calibrates and signature.family != "hang":
         oracle.timeout = calibrated(o.seconds for o in seen)
     return Baseline(case, observation, signature, len(seen), failed)
+
+
+def replayed(case: Case) -> Case:
+    """The case run again, after runs with other values."""
+    return dataclasses.replace(case, settings=dataclasses.replace(case.settings, replays=REPLAYS))
 
 
 def _signature(observation: Observation, accuracy: bool) -> Signature | None:

@@ -183,6 +183,7 @@ class Settings:
     `config`: (module, key, value) for each config that differs from its default. `grad_mode`: `no_grad`, `inference` or `grad`.
     `backward`: `""`, or how the cotangents are made: `ones` or `randn`. `autocast`: (device type, dtype) pairs in force.
     `switches`: (name, value) for global switches that differ from torch's default (`deterministic`, `matmul_precision`...).
+    `replays`: how often it is called again, each time after two calls with other values; 0 where the first call tells.
     """
 
     backend: Arg = "inductor"
@@ -195,6 +196,7 @@ class Settings:
     autocast: tuple[tuple[str, str], ...] = ()
     switches: tuple[tuple[str, Arg], ...] = ()
     seed: int = 0
+    replays: int = 0
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -295,6 +297,7 @@ def size(case: Case) -> tuple[int, ...]:
         + len(settings.options)
         + len(settings.autocast)
         + len(settings.switches)
+        + settings.replays
         + (settings.backward == "randn")
         + (settings.grad_mode != "no_grad"),
         sum(DTYPE_RANK.get(item.meta.dtype, 9) for item in tensors),

@@ -259,10 +259,22 @@ def _tell_reduction(report: Report) -> None:
     )
     for also in report.also_found:
         click.echo(f"also found: {also}", err=True)
+    _tell_evidence(report)
     if report.passing:
         click.echo(f"the nearest program that passes: {report.passing}", err=True)
     if report.message:
         click.echo(f"minify: {report.message}", err=True)
+
+
+def _tell_evidence(report: Report) -> None:
+    if node := report.first_node:
+        named = f"{node['node']} ({node['call']}) differs first" if node["node"] else "no node is named"
+        region = f" of region {node['region']}" if node["region"] is not None else ""
+        click.echo(f"{node['kind']}{region}, {node['part']}: {named}; {node['note']}", err=True)
+    if report.evidence:
+        file = report.evidence["file"]
+        where = f": {report.folder / file}" if file else ""
+        click.echo(f"evidence: {report.evidence['artifact'] or report.evidence['note']}{where}", err=True)
 
 
 def _tell_stage(report: Report) -> None:
@@ -277,6 +289,9 @@ def _tell_stage(report: Report) -> None:
         click.echo(
             f"inside {report.stage}: {report.inside}: with it fails, without it passes, alone it fails", err=True
         )
+    _tell_evidence(report)
+    for line in report.evidence.get("diff", ()):
+        click.echo(line, err=True)
     for note in report.notes:
         click.echo(f"note: {note}", err=True)
     said = f"{report.signature}, " if report.signature else ""

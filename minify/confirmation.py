@@ -47,6 +47,8 @@ def confirmed_first(this: Attempt, suspects: tuple[Suspect, ...]) -> Confirmed:
         except (NoFailure, Unstable) as reason:
             reasons.append(reason)
             continue
+        replays = confirmed.first.case.settings.replays
+        case = dataclasses.replace(case, settings=dataclasses.replace(case.settings, replays=replays))
         cases.save(case, this.folder.case_file)
         known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
         this.folder.save_request(known)

@@ -12,19 +12,23 @@ from minify import case as cases
 from minify.attempt import Attempt
 from minify.case import Case
 from minify.errors import Stopped
-from minify.localize import Localised, first_stage, ladder
+from minify.localize import Localised, Rung, first_stage, ladder
+from minify.localize.evidence import Compile, Evidence, gather, telling_words
 from minify.localize.inside import Inside, has_parts, look_inside
+from minify.localize.nodes import FirstNode, first_node
 from minify.report import Report
 from minify.verdict import Signature
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """The ladder's answers, and those with parts of the stage left out, None where none was asked. `stopped` says why there is no
-    more of it."""
+    """The ladder's answers, and those with parts of the stage left out, None where none was asked; where its values first differ; what
+    the compiler makes of the program with what is to blame and without. `stopped` says why there is no more of it."""
 
     located: Localised = dataclasses.field(default_factory=Localised)
     inside: Inside | None = None
+    node: FirstNode | None = None
+    evidence: Evidence | None = None
     stopped: str = ""
 
     @property
@@ -45,6 +49,8 @@ class Diagnosis:
             ladder=self.located.rows(),
             inside=self.culprit,
             ablations=tuple(row.as_row() for row in self.inside.table) if self.inside else (),
+            first_node={"region": report.region, **self.node.as_row()} if self.node else {},
+            evidence=self.evidence.as_row(report.folder) if self.evidence else {},
             notes=(*report.notes, *self.notes),
         )
 
@@ -53,21 +59,53 @@ def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0)
     """What `case` needs of the compiler for the failure `signature`, which shows in `rate` of its runs: 0 for a healthy program.
 
     Raises Stopped before there is a stage; what is missing after that is left out."""
-    located = first_stage(case, signature, this.oracle)
+    found = Diagnosis(first_stage(case, signature, this.oracle))
+    if not rate or signature.family == "hang":
+        return found
     try:
-        return Diagnosis(located, _inside(this, case, signature, located) if rate == 1 else None)
+        if rate == 1:
+            found = dataclasses.replace(found, inside=_inside(this, case, signature, found.located))
+        found = dataclasses.replace(found, node=_node(this, case, signature, found.located))
+        return dataclasses.replace(found, evidence=_evidence(this, case, found))
     except Stopped as stop:
-        return Diagnosis(located, stopped=stop.reason)
+        return dataclasses.replace(found, stopped=stop.reason)
 
 
 def _inside(this: Attempt, case: Case, signature: Signature, located: Localised) -> Inside | None:
     """What of the stage the failure needs, asked of the rung that names it. Each question of a hang would take the whole timeout."""
     failing = located.failing
-    if not located.stage or failing is None or not has_parts(failing.stage) or signature.family == "hang":
+    if not located.stage or failing is None or not has_parts(failing.stage):
         return None
     this.progress.step(f"which part of {failing.stage} does it need?")
-    question = next(question for _, question in ladder(case) if cases.digest(question) == failing.digest)
-    return look_inside(question, signature, this.oracle, failing.stage)
+    return look_inside(_question(case, failing), signature, this.oracle, failing.stage)
+
+
+def _node(this: Attempt, case: Case, signature: Signature, located: Localised) -> FirstNode | None:
+    if not located.stage or located.failing is None:
+        return None
+    this.progress.step("which of its values differs first?")
+    return first_node(_question(case, located.failing), signature, this.oracle)
+
+
+def _question(case: Case, rung: Rung) -> Case:
+    return next(question for _, question in ladder(case) if cases.digest(question) == rung.digest)
+
+
+def _evidence(this: Attempt, case: Case, found: Diagnosis) -> Evidence | None:
+    """What changes in what the compiler makes of the program: without what inside the stage is to blame or, where that is not known,
+    without the stage."""
+    failing, passing = found.located.failing, found.located.passing
+    if failing is None or passing is None:
+        return None
+    culprit = found.inside.culprit if found.inside else None
+    with_it = Compile(_question(case, failing), failing.digest)
+    without = Compile(_question(case, passing), passing.digest)
+    if culprit is not None:
+        gone = culprit.confirmations[1]
+        without = Compile(with_it.case, gone.digest, gone.ablation)
+    this.progress.step(f"what changes with {culprit or found.located.stage}?")
+    part, words = (found.node.part, (found.culprit, found.node.call)) if found.node else ("", (found.culprit,))
+    return gather(without, with_it, this.oracle, this.folder.evidence, telling_words(*words), part)
 
 
 def _said(inside: Inside | None, located: Localised) -> tuple[str, ...]:

@@ -27,6 +27,7 @@ from minify.case import (
 _SEEDED = ("rand", "randn", "randint")
 _SPELLED = "spelled"  # among the flags: write float32 out too, since the program runs with another default dtype
 _NONLEAF = ".requires_grad_().clone()"
+_CHANGING = ("float16", "bfloat16", "float32", "float64", "complex64", "complex128")
 _NO_RANDN = ("float8", "bits", "uint16", "uint32", "uint64")
 
 
@@ -66,6 +67,31 @@ def make_inputs(case: Case) -> cst.FunctionDef:
     lines.append(f"return ({names.rstrip(' ') if len(case.inputs) == 1 else names.removesuffix(', ')})")
     body = cst.IndentedBlock([cst.parse_statement(line) for line in lines])
     return cst.FunctionDef(cst.Name("make_inputs"), cst.Parameters(), body)
+
+
+def other_inputs(case: Case) -> cst.FunctionDef:
+    """`def other_inputs(turn): ...` returning fresh inputs of the same layout with other values, other ones for each turn: floats
+    halved and moved on by some places, which leaves them in the domain of most programs. The rest, parameters above all, is what it
+    is."""
+    places = [place for place, item in enumerate(case.inputs) if _changes(item)]
+    chosen = "inputs" if len(places) == len(case.inputs) else f"({''.join(f'inputs[{place}], ' for place in places)})"
+    loop = f"for x in {chosen}:\n        x.copy_(x.roll(turn + 1) / 2)"
+    lines = ["inputs = make_inputs()", *([f"with torch.no_grad():\n    {loop}"] if places else []), "return inputs"]
+    body = cst.IndentedBlock([cst.parse_statement(line) for line in lines])
+    return cst.FunctionDef(cst.Name("other_inputs"), cst.Parameters([cst.Param(cst.Name("turn"))]), body)
+
+
+def _changes(item: Input | ScalarInput) -> bool:
+    """Whether every element is a float with a place of its own that may be written to."""
+    if isinstance(item, ScalarInput) or item.meta.dtype not in _CHANGING or item.meta.flags:
+        return False
+    steps = zip(item.meta.shape, item.meta.stride, strict=True)
+    reached = 1
+    for size, step in sorted((pair for pair in steps if pair[0] != 1), key=lambda pair: pair[1]):
+        if step < reached:
+            return False
+        reached = (size - 1) * step + reached
+    return True
 
 
 def _spelled(case: Case) -> Case:

@@ -105,6 +105,7 @@ def _judged(this: Attempt, suspect: Suspect) -> Judged:
     said: Baseline | NoFailure | Unstable
     try:
         said = baseline.confirm(case, suspect, this.oracle)
+        case = said.case
     except (NoFailure, Unstable) as reason:
         said = reason
     return Judged(this.request.kind, suspect, case, said)
@@ -149,7 +150,7 @@ def _ended(said: Baseline | NoFailure | Unstable, found: Diagnosis) -> tuple[str
     located = found.located
     if not isinstance(said, Baseline):
         healthy = bool(located.rungs) and located.rungs[-1].passes
-        also = f"; yet {located.stage} alone diverges" if healthy and located.stage else ""
+        also = f"; yet {located.stage} alone diverges" if located.stage else ""
         return "no divergence" if healthy else "no failure", EXIT_NO_FAILURE, f"{said.message}{also}"
     if not located.stage:
         why = located.notes[-1] if located.notes else "no rung of the ladder does"

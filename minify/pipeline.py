@@ -167,7 +167,13 @@ def _explains(this: Attempt, confirmed: Confirmed, part: Case) -> bool | None:
     place of its own. None where that cannot be told, of gradients and of what is written in place above all."""
     whole, wanted = confirmed.session.start, confirmed.suspect.sure or confirmed.first.signature
     rows = [row for row in confirmed.session.observation.divergences if row.where.startswith("output:")]
-    if this.request.kind != "accuracy" or wanted.family != "value" or not rows or any(map(written, whole.graph.ops)):
+    if (
+        part.settings.replays
+        or this.request.kind != "accuracy"
+        or wanted.family != "value"
+        or not rows
+        or any(map(written, whole.graph.ops))
+    ):
         return None
     if cases.op_count(part.graph) >= cases.op_count(whole.graph):
         return None

@@ -58,7 +58,7 @@ _ENTER = "torch.amp.autocast_mode._enter_autocast"
 _EXIT = "torch.amp.autocast_mode._exit_autocast"
 # Names that the text of a program and of its inputs reads as something else.
 _TAKEN = re.compile(
-    r"torch|math|operator|fn|F|sys|recorded|make_inputs|storage\d+"
+    r"torch|math|operator|fn|F|sys|recorded|make_inputs|other_inputs|storage\d+"
     r"|abs|all|any|bool|complex|divmod|float|getattr|int|len|max|min|pow|round|slice|sum"
 )
 _PAREN = {"lpar": [cst.LeftParen()], "rpar": [cst.RightParen()]}

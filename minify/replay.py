@@ -52,12 +52,13 @@ class Values:
 @dataclasses.dataclass(frozen=True)
 class Replay:
     """A case ready to run: `fn` is the program, `eager_fn` the same letting go of each value after its last reader,
-    `make_inputs()` its inputs, `scope` the names all live among."""
+    `make_inputs()` its inputs, `other_inputs(turn)` the same with other values, `scope` the names all live among."""
 
     case: Case
     fn: Callable[..., Any]
     eager_fn: Callable[..., Any]
     make_inputs: Callable[[], tuple[Any, ...]]
+    other_inputs: Callable[[int], tuple[Any, ...]]
     scope: dict[str, Any]
 
     def python(self, arg: Arg) -> Any:
@@ -73,7 +74,8 @@ def replay(case: Case, root: Path) -> Replay:
     scope = vars(module)
     scope.update(interpret.namespace())
     _run_prelude(case.program.prelude, scope)
-    source = render.text([render.function(case.graph, "fn"), input_text.make_inputs(case)])
+    functions = [render.function(case.graph, "fn"), input_text.make_inputs(case), input_text.other_inputs(case)]
+    source = render.text(functions)
     code = compile(source, _findable(source, "case"), "exec")
     exec(code, scope)
     fn = scope["fn"]
@@ -82,7 +84,7 @@ def replay(case: Case, root: Path) -> Replay:
     # Apart, since an operator that the prelude registers holds on to the module for good, and must not to the values.
     scope = {**scope, "recorded": values}
     exec(code, scope)
-    return Replay(case, fn, eager_fn, scope["make_inputs"], scope)
+    return Replay(case, fn, eager_fn, scope["make_inputs"], scope["other_inputs"], scope)
 
 
 # What each statement of a prelude bound when it first ran in this process. It keeps a `Library` alive, with which its

@@ -105,6 +105,11 @@ class RunFolder:
         return self.path / "certificate.json"
 
     @property
+    def evidence(self) -> Path:
+        """What the compiler makes of the program with what is to blame, and without it."""
+        return self.path / "evidence"
+
+    @property
     def repro(self) -> Path:
         return self.path / "repro.py"
 

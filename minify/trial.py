@@ -57,6 +57,31 @@ def run_program(live: Replay, fn: Callable[..., Any], flows: Sequence[torch.Tens
         return _run(live, fn, live.make_inputs(), flows)
 
 
+def run_again(live: Replay, fn: Callable[..., Any], eager: Run, truth: Run | None, tolerance: Tolerance | None) -> Run:
+    """Run `fn` as often as the case says, each time after two calls with other values, so that it is not the one that a compiler
+    records; give the first run that departs from eager and the reference `truth`, or else the last.
+
+    What a run gave is looked at once more after the next call, which may not have written to it; that it cannot be read any more,
+    as what a CUDA graph gave, is no fault. Without a `tolerance` nothing is compared."""
+    case, last = live.case, Run((), (), {})
+
+    def departs(run: Run) -> bool:
+        return tolerance is not None and bool(compare_runs(case, run, eager, truth, tolerance).wrong)
+
+    with undisturbed():
+        for turn in range(case.settings.replays):
+            for other in (turn, turn + 1):
+                with seeded(case):
+                    fn(*live.other_inputs(other))
+            with contextlib.suppress(RuntimeError):
+                if turn and departs(last):
+                    return last
+            last = _run(live, fn, live.make_inputs(), eager.flows)
+            if departs(last):
+                return last
+    return last
+
+
 def _run(live: Replay, fn: Callable[..., Any], values: tuple[Any, ...], flows: Sequence[torch.Tensor]) -> Run:
     with seeded(live.case):
         result = fn(*values)

@@ -129,6 +129,23 @@ class Signature:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
+class GraphSeen:
+    """An ATen graph that Inductor compiled, the `forward` or the `backward`, beside the same one interpreted on the same inputs.
+
+    `wrong` is the first of its own outputs that differs, None for a graph that is right. `node` is the first node that does where
+    every value is returned as well, a call of `call` in the line `source` of the program, with its `numbers`; `why` says why there
+    is none."""
+
+    part: str
+    wrong: Divergence | None = None
+    node: str = ""
+    call: str = ""
+    source: str = ""
+    numbers: Divergence | None = None
+    why: str = ""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
 class Observation:
     """What one run of one case in one worker showed. No opinion yet on whether it is the failure that was asked for.
 
@@ -138,7 +155,7 @@ class Observation:
     numbers where it was asked. `within` is the worst of those that keep their tolerance (`bad` 0). `trace` describes every op's
     value, `drew` names the ops that drew random numbers. `frames` are torch's own of an exception, innermost last, as
     `torch/_inductor/graph.py:run_node`. `applications` are those of the compiler that could be left out, where the question asks
-    for them; there are none where the process died."""
+    for them; there are none where the process died. `graphs` answer the question `graphs`."""
 
     phase: str
     invalid: str = ""
@@ -157,6 +174,7 @@ class Observation:
     frames: tuple[str, ...] = ()
     metric: Measured | None = None
     applications: tuple[Listing, ...] = ()
+    graphs: tuple[GraphSeen, ...] = ()
 
     @property
     def retire_worker(self) -> bool:
@@ -252,12 +270,13 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Question:
     """What a worker is asked. `action` is `judge` (answer: Observation), `patch` (the same of the program `inside` run eagerly,
-    with what `case` gives once compiled in place of the results of its ops), `materialise` (answer: the case with every derived
+    with what `case` gives once compiled in place of the results of its ops), `graphs` (answer: Observation with the ATen graphs that
+    Inductor compiles of it, judged one by one), `materialise` (answer: the case with every derived
     value recorded), `trace` (answer: Observation of the eager run alone), `sizes` (answer: Sizes, None where they cannot be had)
     or `warm` (answer: the question, once everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager
     runs on shaken inputs that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of
     recorded values. `metric` names the user's function ("" for none) and `whole` the saved case whose outputs it is of. What
-    `ablation` says is left out of the compiler."""
+    `ablation` says is left out of the compiler. `artifacts` is the folder that the compile's artifacts are written to, "" for none."""
 
     action: str
     case: Case
@@ -272,6 +291,7 @@ class Question:
     whole: str = ""
     inside: Case | None = None
     ablation: Ablation | None = None
+    artifacts: str = ""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

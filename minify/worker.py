@@ -15,15 +15,17 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
+from minify import graphs, render, torch_internals
 from minify import metric as metrics
-from minify import torch_internals
+from minify.artifacts import PROGRAM
 from minify.case import Case, Ref, tensor_inputs
 from minify.crashes import crash_signature, first_line, root_frames, trace_text
 from minify.errors import UsageError
@@ -33,7 +35,7 @@ from minify.reference import forward_run, lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
 from minify.sizes import Sizes
 from minify.tolerance import Tolerance
-from minify.trial import Run, compare_runs, out_of_memory, rounds_in_half, run_program, shaken, undisturbed
+from minify.trial import Run, compare_runs, out_of_memory, rounds_in_half, run_again, run_program, shaken, undisturbed
 from minify.verdict import Observation, Question, WorkerError
 
 
@@ -97,7 +99,7 @@ def judge(question: Question, phase: Callable[[str], None]) -> Observation:
     try:
         with warnings.catch_warnings(), torch_internals.configs_kept(), switches_kept(), undisturbed():
             warnings.simplefilter("ignore")  # whoever has made warnings errors did not mean the compiler's own
-            seen = _patched(question, enter) if question.action == "patch" else _observe(question, enter)
+            seen = _ASKED.get(question.action, _observe)(question, enter)
     except _Invalid as reason:
         seen = Observation(reached, invalid=str(reason))
     except Exception:
@@ -145,14 +147,26 @@ def _observe(question: Question, enter: Callable[[str], None]) -> Observation:
         del pair, steps  # eager's values once more: a screen has many
         enter("compile")
         devices = frozenset(item.meta.device.partition(":")[0] for item in tensor_inputs(case))
-        with torch_internals.ablated(question.ablation, devices) as met:
-            compiled, crash = _compiled(live, eager)
+        with torch_internals.ablated(question.ablation, devices) as met, _artifacts(question):
+            within = Tolerance(question.rtol, question.atol) if question.check == "accuracy" else None
+            compiled, crash = _compiled(live, eager, partial(run_again, truth=truth, tolerance=within))
             facts = dataclasses.replace(facts, applications=met())
         if crash is not None:
             return dataclasses.replace(facts, **crash)
         if question.check != "accuracy" or compiled is None:
             return facts
         return _compared(question, Beside(case, live, compiled, eager, truth, judge), facts, enter)
+
+
+@contextlib.contextmanager
+def _artifacts(question: Question) -> Iterator[None]:
+    """What is compiled meanwhile leaves its artifacts where the question wants them, the program first."""
+    if not question.artifacts:
+        yield
+        return
+    with torch_internals.artifacts_written(Path(question.artifacts)) as write:
+        write(PROGRAM, render.text([render.function(question.case.graph, "fn")]))
+        yield
 
 
 @dataclasses.dataclass(frozen=True)
@@ -227,6 +241,32 @@ def _patched(question: Question, enter: Callable[[str], None]) -> Observation:
         return _compared(question, runs, Observation("", trace=tuple(pair.steps.trace)), enter)
 
 
+def _graphs(question: Question, enter: Callable[[str], None]) -> Observation:
+    """The case compiled and run, and each ATen graph that came of it judged by itself."""
+    recorder = graphs.Recorder()
+    with contextlib.ExitStack() as stack:
+        enter("load")
+        live = _attempt(lambda: replay(question.case, Path(question.store)), "cannot be loaded")
+        stack.enter_context(torch_internals.no_caches())
+        stack.enter_context(torch_internals.fallback_random())
+        stack.enter_context(applied(live))
+        enter("eager")
+        eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
+        enter("compile")
+        with torch_internals.watched_graphs(recorder):
+            _compiled(live, eager)
+        enter("compare")
+        how = live.case.settings
+        options = {key: live.python(value) for key, value in how.options}
+        again = partial(torch.compile, backend="inductor", mode=how.mode, options=options or None, dynamic=how.dynamic)
+        seen = graphs.judged(recorder.records, again, Tolerance(question.rtol, question.atol))
+        torch.compiler.reset()
+        return Observation("compare", graphs=seen)
+
+
+_ASKED = {"patch": _patched, "graphs": _graphs}
+
+
 def _attempt(action: Callable[[], Any], what: str) -> Any:
     try:
         return action()
@@ -236,8 +276,15 @@ def _attempt(action: Callable[[], Any], what: str) -> Any:
         raise _Invalid(f"{what}: {type(error).__name__}: {first_line(str(error))}") from error
 
 
-def _compiled(live: Replay, eager: Run) -> tuple[Run | None, dict[str, Any] | None]:
-    """Compile and run. The second part says what there is to observe where the compiler or what it made raised."""
+def _once(live: Replay, fn: Callable[..., Any], eager: Run) -> Run:
+    return run_program(live, fn, eager.flows)
+
+
+def _compiled(
+    live: Replay, eager: Run, again: Callable[[Replay, Callable[..., Any], Run], Run] = _once
+) -> tuple[Run | None, dict[str, Any] | None]:
+    """Compile and run, and `again` where the case asks for replays. The second part says what there is to observe where the compiler
+    or what it made raised."""
     settings = live.case.settings
     torch.compiler.reset()
     torch_internals.forget_decompositions()
@@ -250,7 +297,7 @@ def _compiled(live: Replay, eager: Run) -> tuple[Run | None, dict[str, Any] | No
             options=options or None,
             dynamic=settings.dynamic,
         )
-        run = run_program(live, compiled, eager.flows)
+        run = (again if settings.replays else _once)(live, compiled, eager)
         torch_internals.synchronise()
         return run, None
     except (MemoryError, torch.OutOfMemoryError):

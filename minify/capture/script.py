@@ -30,7 +30,8 @@ class Suspect:
     not fail. `case` is its saved file, `signature` how the script failed.
 
     `part` is the ATen graph of the region that the case holds: `forward`, `inference` or `backward`; "" for the region. `sure` is
-    how one of its outputs was wrong, by more than inputs that are a little off explain."""
+    how one of its outputs was wrong, by more than inputs that are a little off explain. `call` is the number of the region's run
+    that the case has the inputs of."""
 
     region: int
     case: Path
@@ -38,6 +39,7 @@ class Suspect:
     signature: Signature | None = None
     part: str = ""
     sure: Signature | None = None
+    call: int = 1
 
     def __str__(self) -> str:
         return f"region {self.region} {self.part}".rstrip()
@@ -232,14 +234,15 @@ def _suspects(plan: Plan, events: Sequence[Event], ending: str) -> tuple[Suspect
         region = event.get("region", -1)
         if event["event"] == "diverged":
             sure = accuracy_signature(tuple(Divergence(**row) for row in event["sure"]))
-            found[region, ""] = Suspect(region, Path(event["case"]), certain=True, sure=sure)
+            found[region, ""] = Suspect(region, Path(event["case"]), True, sure=sure, call=event.get("call", 1))
         elif event["event"] == "deferred":
             part = event.get("part", "")
             found.setdefault((region, part), Suspect(region, Path(event["case"]), certain=False, part=part))
         elif event["event"] == "checked" and event.get("case"):
             found.setdefault((region, ""), Suspect(region, Path(event["case"]), certain=False))
         elif event["event"] == "crashed" and region in saved:
-            found[region, ""] = Suspect(region, Path(saved[region]), True, Signature(**event["signature"]))
+            how = Signature(**event["signature"])
+            found[region, ""] = Suspect(region, Path(saved[region]), True, how, call=event.get("call", 1))
     if plan.kind == "crash" and ending and ending not in ("stopped", "enough") and events:
         last = events[-1]
         if last["event"] in ("compiling", "running") and last["region"] in saved:

@@ -186,7 +186,7 @@ def _filled(case: Case, names: set[str], rule: Recipe) -> Case:
 
 def settings(case: Case, random: bool) -> Iterator[Change]:
     for site in SIMPLIFY_SETTINGS.find(case):
-        if site[0] == "seed":
+        if site[0] in ("seed", "fewer"):
             continue
         what, instead = _setting_words(case, tuple(map(str, site)))
         yield Change(what, instead, (_edit(case, SIMPLIFY_SETTINGS, site),))
@@ -209,6 +209,7 @@ def _setting_words(case: Case, site: tuple[str, ...]) -> tuple[str, str]:
     words = {
         "mode": (f"mode={own.mode!r}", "the default mode"),
         "dynamic": (f"dynamic={own.dynamic}", "dynamic=None"),
+        "replays": ("calls with other values before it", "the first call"),
         "options": (f"the option {name}={text}", "its default"),
         "config": (f"the config {'.'.join(site[1:])}={text}", "its default"),
         "switch": (f"the switch {name}={text}", "its default"),

@@ -67,6 +67,7 @@ def _whole(case: Case, observation: Observation, signature: Signature, facts: Fa
         *layout.spaced(_statements("\n".join(how.statements)), 2 if rest else 1),
         *layout.spaced([layout.tidy(render.function(case.graph, "fn"))], 2),
         *layout.spaced([inputs], 2),
+        *layout.spaced([layout.tidy(input_text.other_inputs(case))] if case.settings.replays else [], 2),
         *layout.spaced([_renamed(statement, renamed) for statement in harness[:1]], 2),
         *layout.spaced([_renamed(statement, renamed) for statement in harness[1:]], 2),
     ]

@@ -24,9 +24,10 @@ def run(case: Case, observation: Observation, probe: Probe | None) -> str:
     call = "f(*inputs)" if keeps_inputs else "f(*make_inputs())"
     name = "output" if len(case.graph.outputs) == 1 else "outputs"
     reads = len(re.findall(rf"\b{name}\b", " ".join([result, *backward])))
+    turns = case.settings.replays
     if reads == 0:
         lines.append(call)
-    elif reads == 1 and not backward:
+    elif reads == 1 and not backward and turns < 2:
         result = re.sub(rf"\b{name}\b", call, result)
     else:
         lines.append(f"{name} = {call}")
@@ -39,11 +40,21 @@ def run(case: Case, observation: Observation, probe: Probe | None) -> str:
     result = result.replace("gradients", gradients) if result.count("gradients") == 1 else result
     if "gradients" in result:
         lines.append(f"gradients = {gradients}")
+    if turns:
+        lines = _again(turns, lines)
     if probe:
         lines.append(f"return {result}")
     elif _on_cuda(case, observation):
         lines.append("torch.cuda.synchronize()")  # what a kernel does wrong is raised here, if at all
     return _function(lines, contexts(case.settings))
+
+
+def _again(turns: int, lines: list[str]) -> list[str]:
+    """`lines` as often as that, each time after two calls with other values."""
+    if turns == 1:
+        return ["f(*other_inputs(0))", "f(*other_inputs(1))", *lines]
+    body = ("f(*other_inputs(turn))", "f(*other_inputs(turn + 1))", *lines)
+    return [f"for turn in range({turns}):", *(f"    {line}" for line in body)]
 
 
 def _on_cuda(case: Case, observation: Observation) -> bool:

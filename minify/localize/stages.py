@@ -12,6 +12,7 @@ from minify import case as cases
 from minify.case import Arg, Case, Settings
 
 INDUCTOR = "torch._inductor.config"
+REPLAYS = 3  # of a CUDA graph, each after a run with other values
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -35,7 +36,8 @@ class Stage:
     """A rung: the program compiled through the chain up to and including step `name`, which may be `part_of` a larger one.
 
     The case keeps its own settings but for what stands here: another `backend`, to which mode and options mean nothing;
-    another `mode` of Inductor; `without` features; `config` changes (module, key, value) in place of its own."""
+    another `mode` of Inductor; `without` features; `config` changes (module, key, value) in place of its own. A case that uses the
+    feature `replayed` is replayed, if it says nothing of that itself."""
 
     name: str
     backend: str = ""
@@ -43,6 +45,7 @@ class Stage:
     without: tuple[Feature, ...] = ()
     config: tuple[tuple[str, str, Arg], ...] = ()
     part_of: str = ""
+    replayed: Feature | None = None
 
     def of(self, case: Case) -> Case:
         """The question that this rung asks of `case`."""
@@ -53,6 +56,8 @@ class Stage:
             settings = dataclasses.replace(settings, backend=self.backend, mode=None, options=())
         if self.mode:
             settings = dataclasses.replace(_options_as_configs(settings), mode=self.mode)
+        if self.replayed and without(settings, self.replayed) != settings:
+            settings = dataclasses.replace(settings, replays=settings.replays or REPLAYS)
         changed = {change[:2] for change in self.config}
         kept = tuple(change for change in settings.config if change[:2] not in changed)
         settings = dataclasses.replace(
@@ -73,7 +78,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("Inductor's extern calls", mode="lite", without=(MAX_AUTOTUNE, CUDA_GRAPHS), part_of="Inductor"),
     Stage("Inductor", without=(MAX_AUTOTUNE, CUDA_GRAPHS)),
     Stage("max-autotune", without=(CUDA_GRAPHS,)),
-    Stage("CUDA graphs"),
+    # The first run of a graph is no replay, and the second records it: a stale buffer or address shows in those after.
+    Stage("CUDA graphs", replayed=CUDA_GRAPHS),
 )
 
 

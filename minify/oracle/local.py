@@ -7,11 +7,11 @@ means. Does not know what is being searched for.
 from __future__ import annotations
 
 import dataclasses
-import errno
 import hashlib
 import math
 import os
 import pickle
+import shutil
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -23,12 +23,13 @@ from minify import case as cases
 from minify import functions
 from minify.ablation import Ablation
 from minify.case import Case, Graph, Program
-from minify.errors import Stopped, UsageError, WorkerBug
+from minify.errors import Stopped, WorkerBug
 from minify.oracle.pool import Reply, WorkerPool
+from minify.oracle.replies import KILLED_FROM_OUTSIDE, Unjudged, observed, refuse_full_disk
 from minify.oracle.surroundings import surroundings
 from minify.sizes import Sizes
 from minify.tolerance import NOISE
-from minify.verdict import Observation, Outcome, Question, Signature, Verdict, classify
+from minify.verdict import GraphSeen, Observation, Outcome, Question, Signature, Verdict, classify
 
 RETRIES = 2
 SURE = 0.02  # a candidate of a failure that shows sometimes is given up when this is the chance of having missed it
@@ -38,8 +39,6 @@ TIMES_SLOWEST = 10  # how much longer than all seen to finish a question may tak
 ENOUGH_SEEN = 3
 COLD = 2  # a hang kills its worker, so that the next question may meet one that has yet to warm up
 PATIENT = 0.9  # of the limit that it ran into, counted by two clocks
-_BEFORE_COMPILE = {"load": "loading", "eager": "eager", "reference": "eager"}
-_KILLED_FROM_OUTSIDE = ("SIGKILL", "SIGTERM", "hung up")  # the kernel short of memory, most likely
 
 
 @dataclasses.dataclass(frozen=True)
@@ -160,6 +159,10 @@ class LocalOracle:
             self._ahead[asked.key] = asked.future
             self.queries += 1
 
+    def graphs(self, case: Case) -> tuple[GraphSeen, ...]:
+        """What there is to say of each ATen graph that Inductor compiles of `case`; nothing where a worker does not live to tell."""
+        return self._settle(self._ask(case, action="graphs")).graphs
+
     def trace(self, case: Case) -> Observation:
         """What each value is like, from an eager run. Not a query: nothing is compiled."""
         digest = cases.digest(case)
@@ -169,6 +172,15 @@ class LocalOracle:
                 return Observation(reply.phase)
             self._traced = {digest: reply.value}  # the last one only: the same case is soon asked for again, or never
         return self._traced[digest]
+
+    def write_artifacts(self, case: Case, ablation: Ablation | None, folder: Path) -> None:
+        """Compile `case` once more, what `ablation` says left out, with what the compiler makes of it on the way written to
+        `folder`: as far as it comes, if it raises or dies. A query, whose answer is known. Raises Stopped."""
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        question = dataclasses.replace(self._question("judge", case, ablation=ablation), artifacts=str(folder))
+        self._wait(self._pool.submit(question, self.timeout))
+        self.queries += 1
 
     def sizes(self, case: Case) -> Sizes | None:
         """How the dims and numbers of a case hang together; None where that cannot be found out. Not a query: no kernel runs."""
@@ -181,9 +193,9 @@ class LocalOracle:
             reply = self._wait(self._pool.submit(self._question("materialise", case), self.timeout))
             if isinstance(reply.value, Case):
                 return reply.value
-            if reply.died not in _KILLED_FROM_OUTSIDE and not getattr(reply.value, "worker_lost", ""):
+            if reply.died not in KILLED_FROM_OUTSIDE and not getattr(reply.value, "worker_lost", ""):
                 break
-        _refuse_full_disk(getattr(reply.value, "text", ""))
+        refuse_full_disk(getattr(reply.value, "text", ""))
         raise WorkerBug(
             f"values of {cases.digest(case)} could not be recorded: {reply.died or reply.value} {reply.stderr_tail[-300:]}"
         )
@@ -207,11 +219,13 @@ class LocalOracle:
         run: int = 0,
         inside: Case | None = None,
         ablation: Ablation | None = None,
+        action: str = "judge",
     ) -> _Asked:
-        question = self._question("patch" if inside else "judge", case, noise, inside, ablation)
+        question = self._question("patch" if inside else action, case, noise, inside, ablation)
         how = self.manner
         of = cases.digest(case) + (f" in {cases.digest(inside)}" if inside else "")
         of += "" if ablation is None else f" {ablation}"
+        of += "" if action == "judge" else f" {action}"
         text = (
             f"{of}:{how.check}:{how.rtol}:{how.atol}:{how.reference}:{noise}:{run}:{self._surroundings}"
             f":{how.metric}:{functions.content(how.metric)}:{how.metric_tol}:{self.whole}"
@@ -260,7 +274,7 @@ class LocalOracle:
     def _verdict(self, asked: _Asked, signature: Signature) -> Verdict:
         try:
             observation = self._settle(asked)
-        except _Unjudged as bug:
+        except Unjudged as bug:
             self.bugs.append(bug.message)
             observation = Observation("load", worker_lost=bug.message)
         return dataclasses.replace(classify(observation, signature), cached=asked.known is not None)
@@ -294,7 +308,7 @@ class LocalOracle:
         observation = Observation("", worker_lost="never asked")
         for _ in range(1 + RETRIES):
             future = asked.future or self._pool.submit(asked.question, self.timeout)
-            observation = self._read(self._wait(future))
+            observation = observed(self._wait(future), self.manner.metric)
             if not observation.worker_lost:
                 break
             asked.future = None
@@ -314,45 +328,10 @@ class LocalOracle:
             except StillRunning:
                 continue
 
-    def _read(self, reply: Reply) -> Observation:
-        """What a reply amounts to; the death of a worker is an observation too."""
-        if not reply.died:
-            seen = reply.value
-            if isinstance(seen, Observation):
-                _refuse_full_disk(seen.invalid + seen.crash_text)
-                return seen
-            if isinstance(seen, UsageError):
-                raise seen
-            _refuse_full_disk(getattr(seen, "text", ""))
-            raise _Unjudged(
-                f"a worker failed: {getattr(reply.value, 'text', reply.value)}",
-                "please report this with the run folder",
-            )
-        if reply.died == "cancelled":
-            raise Stopped("closed")
-        if reply.died == "cannot start":
-            raise WorkerBug(f"no worker can be started: {reply.stderr_tail[-500:]}")
-        if reply.died in _KILLED_FROM_OUTSIDE or not reply.phase:
-            return Observation(reply.phase, worker_lost=f"{reply.died} while in {reply.phase or 'start-up'}")
-        if reply.phase == "metric":
-            raise UsageError(f"--metric {self.manner.metric} ends with {reply.died}", "it has the time of one query")
-        hang = reply.died == "timeout"
-        if reply.phase in _BEFORE_COMPILE:
-            why = f"{_BEFORE_COMPILE[reply.phase]} ends with {reply.died}"
-            return Observation(reply.phase, invalid=why, seconds=reply.seconds, timed_out=hang)
-        signature = Signature("crash", "hang", "hang") if hang else Signature("crash", "signal", reply.died)
-        return Observation(
-            reply.phase, crash=signature, crash_text=reply.stderr_tail[-2000:], seconds=reply.seconds, timed_out=hang
-        )
-
 
 def calibrated(seconds: Iterable[float]) -> float:
     """The timeout for questions of which such ones took `seconds`."""
     return max(LEAST_TIMEOUT, TIMES_SLOWEST * max(seconds))
-
-
-class _Unjudged(WorkerBug):
-    """Our own code failed on one case; the next may well be judged."""
 
 
 @dataclasses.dataclass
@@ -371,12 +350,6 @@ class _Asked:
     def drop(self) -> None:
         if self.future is not None:
             self.future.cancel()
-
-
-def _refuse_full_disk(text: str) -> None:
-    """A full disk says nothing of the case: no answer that it spoils is kept. Raises UsageError."""
-    if os.strerror(errno.ENOSPC) in text:
-        raise UsageError("no space is left for the output folder or the compiler's temporary files", "make room")
 
 
 def _environment() -> dict[str, str]:

@@ -13,7 +13,7 @@ from minify.case import Arg, Case, Input, Ref, ScalarInput, Settings, map_refs, 
 from minify.passes.contract import Pass, Site
 from minify.passes.prune import with_graph
 
-WHOLE_DEFAULTS: dict[str, object] = {"mode": None, "dynamic": None, "seed": 0}
+WHOLE_DEFAULTS: dict[str, object] = {"mode": None, "dynamic": None, "seed": 0, "replays": 0}
 
 
 def find(case: Case) -> tuple[Site, ...]:
@@ -28,6 +28,8 @@ def find(case: Case) -> tuple[Site, ...]:
         sites.append(("backward", ""))
     if settings.backward not in ("", "ones"):
         sites.append(("backward", "ones"))
+    if settings.replays > 1:
+        sites.append(("fewer", "replays"))
     if settings.grad_mode != "no_grad" and not settings.backward:
         sites.append(("grad_mode", "no_grad"))
     return (*sites, *(site for item in case.inputs for site in input_sites(item)))
@@ -85,6 +87,11 @@ def without_grad(settings: Settings, site: Site) -> Settings:
     return dataclasses.replace(settings, grad_mode="no_grad")
 
 
+def fewer_replays(settings: Settings, site: Site) -> Settings:
+    """One; where none is asked for as well, none wins."""
+    return dataclasses.replace(settings, replays=min(settings.replays, 1))
+
+
 def without_autocast(settings: Settings, dropped: set[object]) -> Settings:
     left = tuple(item for index, item in enumerate(settings.autocast) if index not in dropped)
     return dataclasses.replace(settings, autocast=left)
@@ -97,6 +104,7 @@ SETTINGS: dict[str, Callable[[Settings, Site], Settings]] = {
     "switch": without_switch,
     "backward": without_backward,
     "grad_mode": without_grad,
+    "fewer": fewer_replays,
 }
 
 

@@ -6,6 +6,7 @@ it falls back to where a release lacks it. Lowest layer but for `environment`.
 
 from minify.torch_internals.ablations import ablated, cannot_ablate
 from minify.torch_internals.aot import forget_decompositions, inductor_decompositions, tracing_like
+from minify.torch_internals.artifacts import artifacts_written
 from minify.torch_internals.configs import (
     CONFIG_MODULES,
     config_changes,
@@ -27,6 +28,7 @@ from minify.torch_internals.dynamo import (
     watched_compiles,
 )
 from minify.torch_internals.functorch import functional_guard, functorch_levels_kept
+from minify.torch_internals.graphs import watched_graphs
 from minify.torch_internals.names import function_name, resolve
 from minify.torch_internals.start_up import survived_fork, synchronise, warm_up
 from minify.torch_internals.symbols import SymbolicShapes
@@ -37,6 +39,7 @@ __all__ = [
     "GraphCompiler",
     "SymbolicShapes",
     "ablated",
+    "artifacts_written",
     "backend",
     "cannot_ablate",
     "config_changes",
@@ -67,5 +70,6 @@ __all__ = [
     "version",
     "warm_up",
     "watched_compiles",
+    "watched_graphs",
     "zerotensor",
 ]

@@ -54,7 +54,7 @@ class Handle:
 
     def missing(self) -> str:
         """What this torch lacks, "" if nothing."""
-        lacking = [place for place in self.needs if not _exists(place)]
+        lacking = [place for place in self.needs if not exists(place)]
         return f"no {' and no '.join(lacking)}" if lacking else ""
 
 
@@ -73,7 +73,7 @@ def owner(place: str) -> tuple[Any, str]:
     return holder, last
 
 
-def _exists(place: str) -> bool:
+def exists(place: str) -> bool:
     try:
         return hasattr(*owner(place))
     except (ImportError, AttributeError):

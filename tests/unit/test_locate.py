@@ -24,7 +24,7 @@ from minify.localize.inside import Culprit, Inside, Row
 from minify.locate import locate
 from minify.report import Report
 from minify.runs import Request, RunFolder, StopFlag
-from minify.verdict import Divergence, Observation, Signature
+from minify.verdict import Divergence, GraphSeen, Observation, Signature
 from tests.fake_oracle import FakeOracle
 from tests.reducing import RAISES, WRONG_VALUE, line
 
@@ -49,6 +49,12 @@ class Answering(FakeOracle):
         if not inductor or case.graph != failing.graph:
             return RIGHT
         return DIVERGED if kind == "accuracy" else Observation("compile", crash=RAISES)
+
+    def graphs(self, case: Case) -> tuple[GraphSeen, ...]:
+        return ()
+
+    def write_artifacts(self, case: Case, ablation: object, folder: Path) -> None:
+        folder.mkdir(parents=True)
 
 
 class Script:
