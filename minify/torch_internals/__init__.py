@@ -27,6 +27,9 @@ from minify.torch_internals.dynamo import (
     watched_compiles,
 )
 from minify.torch_internals.functorch import functional_guard, functorch_levels_kept
+from minify.torch_internals.inductor_kernels import Argument as KernelArgument
+from minify.torch_internals.inductor_kernels import Launch as KernelLaunch
+from minify.torch_internals.inductor_kernels import cannot_watch_kernels, compiler_versions, kernels_watched
 from minify.torch_internals.names import function_name, resolve
 from minify.torch_internals.start_up import survived_fork, synchronise, warm_up
 from minify.torch_internals.symbols import SymbolicShapes
@@ -35,10 +38,14 @@ from minify.torch_internals.tensors import is_zerotensor, map_leaves, neg_view, 
 __all__ = [
     "CONFIG_MODULES",
     "GraphCompiler",
+    "KernelArgument",
+    "KernelLaunch",
     "SymbolicShapes",
     "ablated",
     "backend",
     "cannot_ablate",
+    "cannot_watch_kernels",
+    "compiler_versions",
     "config_changes",
     "config_patch",
     "configs_kept",
@@ -54,6 +61,7 @@ __all__ = [
     "inductor_patches",
     "is_symbolic_float",
     "is_zerotensor",
+    "kernels_watched",
     "map_leaves",
     "neg_view",
     "no_caches",
