@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 Scalar = int | float | bool | None
@@ -117,3 +118,12 @@ def _plain(value: Any) -> Any:
 
 def _unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text))
+
+
+def packed(contents: Sequence[bytes]) -> str:
+    """What the allocations of a kernel hold, as text."""
+    return json.dumps([_plain(content) for content in contents])
+
+
+def unpacked(text: str) -> list[bytes]:
+    return [_unpacked(item) for item in json.loads(text)]

@@ -242,7 +242,8 @@ class _Watch:
 
 def _copied(graph: torch.fx.Graph) -> torch.fx.Graph:
     copied = torch.fx.Graph()
-    copied.output(copied.graph_copy(graph, names := {}))
+    names: dict[torch.fx.Node, torch.fx.Node] = {}
+    copied.output(copied.graph_copy(graph, names))
     for node, twin in names.items():
         twin.meta, twin.name = dict(node.meta), node.name
     return copied
@@ -296,6 +297,14 @@ def kernels_watched(observer: Observer) -> Iterator[None]:
             yield
         finally:
             watch.forget()
+
+
+def replace_libdevice(library: Any) -> None:
+    """For good: Inductor's own functions for Triton call `library`."""
+    for name in ("triton_compat", "triton_helpers"):
+        module: Any = importlib.import_module(f"torch._inductor.runtime.{name}")
+        if hasattr(module, "libdevice"):
+            module.libdevice = library
 
 
 def compiler_versions() -> dict[str, str]:
