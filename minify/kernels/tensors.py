@@ -46,8 +46,11 @@ def tensor_in(memory: torch.Tensor, argument: Argument) -> torch.Tensor:
 
 def memories(kernel: Kernel, *, after: bool = False) -> list[torch.Tensor]:
     """The bytes of each allocation, as the kernel found it or as it left it; writable."""
-    held = [memory.after if after else memory.before for memory in kernel.memories]
-    return [torch.frombuffer(bytearray(raw or b"\0"), dtype=torch.uint8) for raw in held]
+    return writable([memory.after if after else memory.before for memory in kernel.memories])
+
+
+def writable(contents: Sequence[bytes]) -> list[torch.Tensor]:
+    return [torch.frombuffer(bytearray(raw or b"\0"), dtype=torch.uint8) for raw in contents]
 
 
 def due_of(eager: torch.Tensor, reference: torch.Tensor, shaken: Sequence[torch.Tensor] = ()) -> Due:
@@ -62,6 +65,11 @@ def judged(out: torch.Tensor, argument: Argument, tolerance: Tolerance) -> Compa
     reference = of_content(due.reference, due.reference_dtype, argument.shape)
     shaken = [of_content(raw, argument.dtype, argument.shape) for raw in due.shaken]
     return one_of(compare_results(argument.name, out.cpu(), eager, reference, tolerance, shaken, strides=False))
+
+
+def agree(one: torch.Tensor, other: torch.Tensor, tolerance: Tolerance) -> bool:
+    """Whether two runs of a kernel left the same, give and take what rounding explains."""
+    return not one_of(compare_results("", one, other, None, tolerance, strides=False)).wrong
 
 
 def one_of(rows: Sequence[Compared]) -> Compared:
