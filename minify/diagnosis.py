@@ -12,10 +12,15 @@ from minify import case as cases
 from minify.attempt import Attempt
 from minify.case import Case
 from minify.errors import Stopped
+from minify.kernels.finding import Finding
 from minify.localize import Localised, first_stage, ladder
 from minify.localize.inside import Inside, has_parts, look_inside
 from minify.report import Report
 from minify.verdict import Signature
+
+GENERATES_KERNELS = ("Inductor", "max-autotune", "CUDA graphs")
+# Kinds that a kernel shows the fault of: of those before them, the graph that it is made of is wrong already.
+MADE_INTO_KERNELS = ("lowering", "inlining", "fusion", "memory", "codegen")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -25,6 +30,7 @@ class Diagnosis:
 
     located: Localised = dataclasses.field(default_factory=Localised)
     inside: Inside | None = None
+    kernel: Finding | None = None
     stopped: str = ""
 
     @property
@@ -34,7 +40,7 @@ class Diagnosis:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.located.notes, *_said(self.inside, self.located))
+        return (*self.located.notes, *_said(self.inside, self.located), *(self.kernel.told if self.kernel else ()))
 
     def told(self, report: Report) -> Report:
         """`report` with what was found out in it."""
@@ -45,6 +51,7 @@ class Diagnosis:
             ladder=self.located.rows(),
             inside=self.culprit,
             ablations=tuple(row.as_row() for row in self.inside.table) if self.inside else (),
+            kernel=self.kernel.as_row() if self.kernel else {},
             notes=(*report.notes, *self.notes),
         )
 
@@ -54,10 +61,12 @@ def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0)
 
     Raises Stopped before there is a stage; what is missing after that is left out."""
     located = first_stage(case, signature, this.oracle)
+    inside = None
     try:
-        return Diagnosis(located, _inside(this, case, signature, located) if rate == 1 else None)
+        inside = _inside(this, case, signature, located) if rate == 1 else None
+        return Diagnosis(located, inside, _kernel(this, case, signature, located, inside) if rate == 1 else None)
     except Stopped as stop:
-        return Diagnosis(located, stopped=stop.reason)
+        return Diagnosis(located, inside, stopped=stop.reason)
 
 
 def _inside(this: Attempt, case: Case, signature: Signature, located: Localised) -> Inside | None:
@@ -68,6 +77,23 @@ def _inside(this: Attempt, case: Case, signature: Signature, located: Localised)
     this.progress.step(f"which part of {failing.stage} does it need?")
     question = next(question for _, question in ladder(case) if cases.digest(question) == failing.digest)
     return look_inside(question, signature, this.oracle, failing.stage)
+
+
+def _kernel(
+    this: Attempt, case: Case, signature: Signature, located: Localised, inside: Inside | None
+) -> Finding | None:
+    """The generated kernel that writes the first wrong values; not asked where what comes before code generation is to blame."""
+    failing, culprit = located.failing, inside.culprit if inside else None
+    if failing is None or failing.stage not in GENERATES_KERNELS or signature.family != "value":
+        return None
+    if culprit is not None and culprit.kind not in MADE_INTO_KERNELS:
+        return None
+    this.progress.step("which kernel writes the first wrong values, and who is to blame for it?")
+    question = next(question for _, question in ladder(case) if cases.digest(question) == failing.digest)
+    found = this.oracle.wrong_kernel(question)
+    if found is not None:
+        found.keep(this.folder.path)
+    return found
 
 
 def _said(inside: Inside | None, located: Localised) -> tuple[str, ...]:

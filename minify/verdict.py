@@ -253,11 +253,11 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
 class Question:
     """What a worker is asked. `action` is `judge` (answer: Observation), `patch` (the same of the program `inside` run eagerly,
     with what `case` gives once compiled in place of the results of its ops), `materialise` (answer: the case with every derived
-    value recorded), `trace` (answer: Observation of the eager run alone), `sizes` (answer: Sizes, None where they cannot be had)
-    or `warm` (answer: the question, once everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager
-    runs on shaken inputs that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of
-    recorded values. `metric` names the user's function ("" for none) and `whole` the saved case whose outputs it is of. What
-    `ablation` says is left out of the compiler."""
+    value recorded), `trace` (answer: Observation of the eager run alone), `sizes` (answer: Sizes, None where they cannot be had),
+    `kernel` (answer: Finding, of the first kernel that writes something wrong) or `warm` (answer: the question, once everything is
+    imported). `check` is `accuracy` or `crash`; `noise` the number of eager runs on shaken inputs that a divergence has to outdo;
+    `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of recorded values. `metric` names the user's function ("" for
+    none) and `whole` the saved case whose outputs it is of. What `ablation` says is left out of the compiler."""
 
     action: str
     case: Case

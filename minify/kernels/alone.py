@@ -43,9 +43,7 @@ def run_cpp(kernel: Kernel, library: str) -> list[bytes]:
     given = [_argument(argument, places) for argument in kernel.arguments]
     function.restype = None
     function(*given)
-    return [
-        ctypes.string_at(place, len(memory.before)) for place, memory in zip(places, kernel.memories, strict=True)
-    ]
+    return [ctypes.string_at(place, len(memory.before)) for place, memory in zip(places, kernel.memories, strict=True)]
 
 
 def _loaded(library: str) -> ctypes.CDLL:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from pathlib import Path
 
-from minify.kernels.record import Kernel
+from minify import case as cases
+from minify.kernels.record import Kernel, to_json
 from minify.verdict import Divergence
 
 RIGHT, WRONG, FAILED, INVALID_ACCESS = "right", "wrong", "cannot tell", "invalid access"
@@ -57,6 +59,13 @@ class Finding:
         answers = ", ".join(f"{row.how}: {row.answer}" for row in self.rows)
         alone = f"; alone it is, {answers}" if answers else ""
         return (f"kernel {self.kernel.name} writes {', '.join(buffers)} wrong: {blame}{alone}", *self.notes)
+
+    def keep(self, folder: Path) -> None:
+        """Leave the kernel there as text, and with its inputs as a record. Raises OSError."""
+        if self.kernel is not None:
+            suffix = {"cpp": "cpp", "triton": "py"}[self.kernel.language]
+            cases.write_whole(folder / f"kernel.{suffix}", self.kernel.source.encode())
+            cases.write_whole(folder / "kernel.json", to_json(self.kernel).encode())
 
     def as_row(self) -> dict[str, object]:
         """For `report.json`."""

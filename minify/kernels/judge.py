@@ -29,6 +29,7 @@ from minify.kernels.finding import (
 )
 from minify.kernels.plain_triton import plain_triton
 from minify.kernels.record import Kernel, to_json, unpacked
+from minify.kernels.recorder import Recorder
 from minify.kernels.tensors import agree, judged, memories, tensor_in, writable
 from minify.tolerance import Tolerance
 from minify.verdict import Divergence
@@ -94,6 +95,22 @@ def judge(kernel: Kernel, tolerance: Tolerance) -> Finding:
         record = Path(folder, "record.json")
         record.write_text(to_json(kernel))
         return ways[kernel.language](kernel, Path(folder), tolerance)
+
+
+def first_wrong(recorder: Recorder, tolerance: Tolerance) -> Finding:
+    """Who is to blame for the kernel that `recorder` cut out; without one, what it saw instead."""
+    unknown = f"what is due of {', '.join(dict.fromkeys(recorder.unknown))} is not known" if recorder.unknown else ""
+    if recorder.kernels:
+        found = judge(recorder.kernels[0], tolerance)
+        return dataclasses.replace(found, notes=(*found.notes, *filter(None, [unknown])))
+    if recorder.spoilt:
+        told = f"{', '.join(recorder.spoilt)} is wrong before any generated kernel reads it"
+    elif recorder.too_large:
+        told = f"kernel {recorder.too_large[0]} has too much in hand to be run alone"
+    else:
+        right = f"{len(recorder.right)} were seen" if recorder.right else "none was seen"
+        told = f"no generated kernel does otherwise than its graph says ({right})"
+    return Finding(notes=(told, *filter(None, [unknown])))
 
 
 # --- C++ ------------------------------------------------------------------------------------------------------------------
@@ -182,7 +199,15 @@ def interpreted(kernel: Kernel, folder: Path, tolerance: Tolerance) -> Row:
 
 
 def _alone(language: str, folder: Path, code: Path, result: Path, environment: dict[str, str]) -> child.Ended:
-    command = [sys.executable, "-m", "minify.kernels.alone", language, str(folder / "record.json"), str(code), str(result)]
+    command = [
+        sys.executable,
+        "-m",
+        "minify.kernels.alone",
+        language,
+        str(folder / "record.json"),
+        str(code),
+        str(result),
+    ]
     return child.run(command, RUN_SECONDS, {**environment, "PYTHONPATH": child.package_path()})
 
 

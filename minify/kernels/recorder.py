@@ -90,7 +90,7 @@ class Recorder:
             argument.type,
             None,
             places[torch_internals.storage_key(value)],
-            value.storage_offset() * value.element_size(),
+            int(value.storage_offset()) * value.element_size(),
             dtype_name(value.dtype),
             tuple(value.shape),
             tuple(value.stride()),

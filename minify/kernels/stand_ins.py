@@ -34,7 +34,10 @@ _NAMES = {
     "normcdfinv": "special.ndtri",
 }
 _ANSWERS_INTEGERS = ("isnan", "isinf", "isfinited", "finitef", "signbit", "isnand", "isinfd")
-_ROUND_TO_INTEGER = {"llrint": torch.round, "llround": lambda x: torch.trunc(x + torch.sign(x) * 0.5)}
+_ROUND_TO_INTEGER: dict[str, Callable[..., Any]] = {
+    "llrint": torch.round,
+    "llround": lambda x: torch.trunc(x + torch.sign(x) * 0.5),
+}
 
 
 class _Library:
@@ -54,12 +57,15 @@ class _Library:
 libdevice = _Library()
 
 
-def _called(function: Callable[..., torch.Tensor], dtype: Any) -> Callable[..., Any]:
+def _called(function: Callable[..., Any], dtype: Any) -> Callable[..., Any]:
     """`function` on the interpreter's tensors; the result has the dtype of the first, or `dtype`."""
 
     def call(*args: Any, **_: Any) -> Any:
         first = next(arg for arg in args if isinstance(arg, tl.tensor))
-        values = [torch.from_numpy(np.array(arg.handle.data)) if isinstance(arg, tl.tensor) else torch.tensor(arg) for arg in args]
+        values = [
+            torch.from_numpy(np.array(arg.handle.data)) if isinstance(arg, tl.tensor) else torch.tensor(arg)
+            for arg in args
+        ]
         scalar = first.dtype if dtype is None else dtype
         result = function(*values).numpy()
         kind = _NUMPY.get(scalar.name)

@@ -21,8 +21,8 @@ def content(tensor: torch.Tensor) -> bytes:
 def memory_content(tensor: torch.Tensor) -> bytes:
     """All that the allocation of `tensor` holds."""
     storage = tensor.untyped_storage()
-    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))  # type: ignore[call-overload]
-    return whole.cpu().numpy().tobytes()  # type: ignore[no-any-return]
+    whole = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage, 0, (storage.nbytes(),), (1,))
+    return whole.cpu().numpy().tobytes()
 
 
 def named_dtype(name: str) -> torch.dtype:

@@ -102,9 +102,9 @@ def _ran(
     if node.op == "get_attr":
         return _attribute(module, str(node.target))
     assert callable(node.target), node.op
-    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda read: env[read])  # type: ignore[misc]
+    args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda read: env[read])
     if change is not None:
-        args, kwargs = torch.fx.node.map_aggregate((args, kwargs), change)  # type: ignore[misc]
+        args, kwargs = torch.fx.node.map_aggregate((args, kwargs), change)
     return node.target(*args, **kwargs)
 
 

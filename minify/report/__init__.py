@@ -31,7 +31,8 @@ class Report:
     `certificate` says for each pass what came of its sites on the final case; `edits_tried` of them were asked. `explains`:
     whether the ops that the search found are enough to make the original wrong; None where that could not be told. `metric` has
     the numbers of the user's metric, of the original program, where there is one. `inside` names what of the stage is to blame,
-    `ablations` are the answers with parts of it left out."""
+    `ablations` are the answers with parts of it left out. `kernel` is of Inductor's the first that writes something wrong, and who is
+    to blame for that."""
 
     outcome: str
     exit_code: int
@@ -56,6 +57,7 @@ class Report:
     explains: bool | None = None
     inside: str = ""
     ablations: tuple[dict[str, Any], ...] = ()
+    kernel: dict[str, Any] = dataclasses.field(default_factory=dict)
     one_minimal: bool = False
     stopped_by: str = ""
     decisive: tuple[str, ...] = ()

@@ -27,4 +27,3 @@ def cpp_command(source: Path, library: Path, *, vectors: bool = True) -> list[st
     place = words.index("-o")
     kept = [word for word in words[:place] + words[place + 2 :] if not word.startswith(_LIBRARIES)]
     return [*kept, "-o", str(library)]
-
