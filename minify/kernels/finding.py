@@ -10,14 +10,18 @@ from minify import case as cases
 from minify.kernels.record import Kernel, to_json
 from minify.verdict import Divergence
 
-RIGHT, WRONG, FAILED, INVALID_ACCESS = "right", "wrong", "cannot tell", "invalid access"
+RIGHT, WRONG, FAILED = "right", "wrong", "cannot tell"
+INVALID_ACCESS, UNDEFINED = "invalid access", "undefined behaviour"
 
-INDUCTOR = "Inductor's code generation"
+INDUCTOR = "the code that Inductor generated"
+MEMORY = "an invalid access in the code that Inductor generated"
+UNDEFINED_CODE = "undefined behaviour in the code that Inductor generated"
 CPP_COMPILER = "the C++ compiler"
 VECTORS = "the vectorised functions that the kernel calls"
 TRITON_COMPILER = "the Triton compiler"
-MEMORY = "an invalid access in Inductor's code"
 UNKNOWN = ""
+
+AS_BUILT, SCALAR = "as Inductor builds it", "no vector instructions"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -57,8 +61,11 @@ class Finding:
         ]
         blame = f"{self.blame} is to blame" if self.blame else "who is to blame is not clear"
         answers = ", ".join(f"{row.how}: {row.answer}" for row in self.rows)
-        alone = f"; alone it is, {answers}" if answers else ""
-        return (f"kernel {self.kernel.name} writes {', '.join(buffers)} wrong: {blame}{alone}", *self.notes)
+        alone = f"; run alone, {answers}" if answers else ""
+        return (
+            f"kernel {self.kernel.name} writes the first wrong values, in {', '.join(buffers)}: {blame}{alone}",
+            *self.notes,
+        )
 
     def keep(self, folder: Path) -> None:
         """Leave the kernel there as text, and with its inputs as a record. Raises OSError."""
@@ -79,26 +86,25 @@ class Finding:
         }
 
 
-def blame_cpp(as_built: Row, others: Sequence[Row], sanitized: Sequence[Row]) -> tuple[str, tuple[str, ...]]:
-    """Who is to blame, and what has to be said with it. `others` are builds with less of the compiler's doing, the last those that
-    leave the vector instructions out as well."""
-    if any(row.answer == INVALID_ACCESS for row in sanitized):
-        return MEMORY, ()
+def blame_cpp(builds: Sequence[Row], sanitized: Sequence[Row] = ()) -> tuple[str, tuple[str, ...]]:
+    """Who is to blame, and what has to be said with it. The first of `builds` is Inductor's own, `sanitized` are those that report."""
+    as_built, *others = builds
+    reports = {row.answer: (row.why,) for row in sanitized if row.answer in (INVALID_ACCESS, UNDEFINED)}
+    if INVALID_ACCESS in reports:
+        return MEMORY, reports[INVALID_ACCESS]
     if as_built.answer == RIGHT:
-        return UNKNOWN, ("alone, the kernel is right: what surrounds it, or the order of its threads, matters",)
+        return UNKNOWN, ("alone, the kernel is right: what surrounds it matters, or the order of its threads",)
     told = [row for row in others if row.answer in (RIGHT, WRONG)]
     if as_built.answer != WRONG or not told:
         return UNKNOWN, ("the kernel could not be run alone in more than one way",)
     cures = [row.how for row in told if row.answer == RIGHT]
     if not cures:
-        return INDUCTOR, ()
-    plain = [row.how for row in told if row.how != SCALAR]
-    if cures == [SCALAR] and plain:
+        return INDUCTOR, reports.get(UNDEFINED, ())
+    if UNDEFINED in reports:  # of that a compiler may make what it likes
+        return UNDEFINED_CODE, reports[UNDEFINED]
+    if cures == [SCALAR] and len(told) > 1:
         return VECTORS, ()
     return CPP_COMPILER, (f"it is right built with {', '.join(cures)}",)
-
-
-SCALAR = "no vector instructions"
 
 
 def blame_triton(interpreted: Row) -> tuple[str, tuple[str, ...]]:

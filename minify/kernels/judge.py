@@ -17,10 +17,12 @@ from pathlib import Path
 from minify import torch_internals
 from minify.kernels import child
 from minify.kernels.finding import (
+    AS_BUILT,
     FAILED,
     INVALID_ACCESS,
     RIGHT,
     SCALAR,
+    UNDEFINED,
     WRONG,
     Finding,
     Row,
@@ -39,7 +41,11 @@ RUN_SECONDS = 60.0
 AT_A_TIME = 2
 INTERPRETED = "under Triton's interpreter"
 _VECTOR_FLAGS = ("-mavx", "-mfma", "-mf16c", "-march=", "-mamx")
-_SANITIZER = re.compile(r"(ERROR: AddressSanitizer: [^\n]*|[^\n]*runtime error: [^\n]*)")
+# How the sanitizers begin a report.
+_REPORTS = (
+    (re.compile(r"AddressSanitizer: (?!DEADLYSIGNAL|CHECK)[^\n]*"), INVALID_ACCESS),
+    (re.compile(r"[^\n]*runtime error: [^\n]*"), UNDEFINED),
+)
 # The width that ATen's vectors have without vector instructions; the text of a kernel has the number of lanes written in it.
 _WIDTH_WITHOUT = "CPU_CAPABILITY_AVX2"
 # By this, the headers take vectors for granted and use their own plain C++ for them, where the machine is of another kind.
@@ -69,7 +75,7 @@ def _scalar(command: list[str]) -> list[str] | None:
 
 
 BUILDS = (
-    Build("as Inductor builds it", lambda command: command),
+    Build(AS_BUILT, lambda command: command),
     Build("-O0", _with_level("-O0")),
     Build(SCALAR, _scalar),
     Build(
@@ -134,7 +140,7 @@ def _judge_cpp(kernel: Kernel, folder: Path, tolerance: Tolerance) -> Finding:
         more = built(CLOSER)
         rows, plain = rows + more, plain + more
     sanitized = [row for row, build in zip(rows, BUILDS, strict=False) if build.sanitizes]
-    blame, notes = blame_cpp(plain[0], plain[1:], sanitized)
+    blame, notes = blame_cpp(plain, sanitized)
     return Finding(kernel, blame, tuple(rows), notes)
 
 
@@ -152,8 +158,10 @@ def _run_build(kernel: Kernel, build: Build, command: list[str], folder: Path, t
         ended = _alone("cpp", folder, library, result, environment)
     except OSError as error:
         return Row(build.how, FAILED, why=str(error))
-    if build.sanitizes and (report := _SANITIZER.search(ended.said)):
-        return Row(build.how, INVALID_ACCESS, why=report[0].strip())
+    if build.sanitizes:
+        for pattern, answer in _REPORTS:
+            if report := pattern.search(ended.said):
+                return Row(build.how, answer, why=report[0].strip().replace(f"{folder}/", ""))
     return _row(build.how, kernel, ended, result, tolerance)
 
 
