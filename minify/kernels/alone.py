@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -80,23 +81,27 @@ def _argument(argument: Argument, places: Sequence[int]) -> Any:
 
 
 def run_triton(kernel: Kernel, source: Path) -> list[bytes]:
-    """The same under Triton's interpreter, where the environment says so. `source` is plain Triton; its last kernel is meant."""
+    """The same under Triton's interpreter where the environment says so, else on the GPU. `source` is plain Triton."""
     from minify import torch_internals
-    from minify.kernels import stand_ins, tensors
+    from minify.kernels import tensors
 
-    torch_internals.replace_libdevice(stand_ins.libdevice)
+    interpreted = os.environ.get("TRITON_INTERPRET") == "1"
+    if interpreted:
+        from minify.kernels import stand_ins
+
+        torch_internals.replace_libdevice(stand_ins.libdevice)
     spec = importlib.util.spec_from_file_location("plain_kernel", source)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
-    memories = tensors.memories(kernel)
+    memories = [memory.to("cpu" if interpreted else "cuda") for memory in tensors.memories(kernel)]
     given = {
         argument.name: tensors.tensor_in(memories[argument.memory], argument) if argument.is_tensor else argument.value
         for argument in kernel.arguments
     }
-    module.KERNEL[kernel.grid](**given, **kernel.constants)
-    held = [memory.numpy().tobytes() for memory in memories]
+    module.KERNEL[kernel.grid](**given, **kernel.constants, **kernel.options)
+    held = [memory.cpu().numpy().tobytes() for memory in memories]
     return [raw[: len(memory.before)] for raw, memory in zip(held, kernel.memories, strict=True)]
 
 

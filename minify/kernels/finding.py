@@ -107,12 +107,23 @@ def blame_cpp(builds: Sequence[Row], sanitized: Sequence[Row] = ()) -> tuple[str
     return CPP_COMPILER, (f"it is right built with {', '.join(cures)}",)
 
 
-def blame_triton(interpreted: Row) -> tuple[str, tuple[str, ...]]:
-    """By the interpreter's answer; its row `agrees` where it left what the GPU left."""
+def blame_triton(interpreted: Row, launched: Sequence[Row] = ()) -> tuple[str, tuple[str, ...]]:
+    """By the interpreter's answer; its row `agrees` where it left what the GPU left. `launched` are runs on a GPU, the first as it
+    was launched in the program."""
     if interpreted.answer == RIGHT:
-        return TRITON_COMPILER, ()
+        return TRITON_COMPILER, _by_launch(launched)
     if interpreted.answer == WRONG and interpreted.agrees:
         return INDUCTOR, ()
     if interpreted.answer == WRONG:
         return UNKNOWN, ("under the interpreter it is wrong in another way than on the GPU",)
     return UNKNOWN, ()
+
+
+def _by_launch(launched: Sequence[Row]) -> tuple[str, ...]:
+    """What of the launch the fault depends on."""
+    if not launched or launched[0].answer == FAILED:
+        return ()
+    if launched[0].answer == RIGHT:
+        return ("launched again, alone, it is right",)
+    cures = [row.how for row in launched if row.answer == RIGHT]
+    return (f"it is right with {', '.join(cures)}" if cures else "it is wrong however it is launched",)

@@ -14,6 +14,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import torch
+
 from minify import torch_internals
 from minify.kernels import child
 from minify.kernels.finding import (
@@ -39,7 +41,7 @@ from minify.verdict import Divergence
 BUILD_SECONDS = 120.0
 RUN_SECONDS = 60.0
 AT_A_TIME = 2
-INTERPRETED = "under Triton's interpreter"
+INTERPRETED, AS_LAUNCHED = "under Triton's interpreter", "on the GPU as it was launched"
 _VECTOR_FLAGS = ("-mavx", "-mfma", "-mf16c", "-march=", "-mamx")
 # How the sanitizers begin a report.
 _REPORTS = (
@@ -181,9 +183,40 @@ def _under_sanitizer(compiler: str) -> dict[str, str]:
 
 
 def _judge_triton(kernel: Kernel, folder: Path, tolerance: Tolerance) -> Finding:
-    row = interpreted(kernel, folder, tolerance)
-    blame, notes = blame_triton(row)
-    return Finding(kernel, blame, (row,), (*notes, *([row.why] if row.why else [])))
+    row, launched = interpreted(kernel, folder, tolerance), list[Row]()
+    if row.answer == RIGHT and torch.cuda.is_available():
+        launched = [_launched(how, other, folder, tolerance) for how, other in launches(kernel)]
+    blame, notes = blame_triton(row, launched)
+    return Finding(kernel, blame, (row, *launched), (*notes, *([row.why] if row.why else [])))
+
+
+def launches(kernel: Kernel) -> list[tuple[str, Kernel]]:
+    """The kernel as it was launched, and otherwise than that: what it computes is the same in each."""
+    found = [(AS_LAUNCHED, kernel)]
+    for option, value in (("num_warps", 1), ("num_warps", 8), ("num_stages", 1)):
+        if kernel.options.get(option) not in (None, value):
+            options = {**kernel.options, option: value}
+            found.append((f"{option}={value}", dataclasses.replace(kernel, options=options)))
+    for block, along in (("XBLOCK", 0), ("YBLOCK", 1), ("R0_BLOCK", None)):
+        size = kernel.constants.get(block, 1)
+        if size > 1 and (along is None or along < len(kernel.grid)):
+            grid = tuple(count * 2 if place == along else count for place, count in enumerate(kernel.grid))
+            constants = {**kernel.constants, block: size // 2}
+            found.append((f"{block}={size // 2}", dataclasses.replace(kernel, grid=grid, constants=constants)))
+    return found
+
+
+def _launched(how: str, kernel: Kernel, folder: Path, tolerance: Tolerance) -> Row:
+    """On the GPU of this machine, alone."""
+    place = Path(tempfile.mkdtemp(dir=folder))
+    (place / "record.json").write_text(to_json(kernel))
+    source, result = place / "plain_kernel.py", place / "result"
+    source.write_text(plain_triton(kernel.source, interpreted=False))
+    try:
+        ended = _alone("triton", place, source, result, {})
+    except OSError as error:
+        return Row(how, FAILED, why=str(error))
+    return _row(how, kernel, ended, result, tolerance)
 
 
 def interpreted(kernel: Kernel, folder: Path, tolerance: Tolerance) -> Row:

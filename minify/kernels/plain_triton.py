@@ -12,11 +12,12 @@ import libcst.matchers as m
 _DROPPED_NAMES = ("triton_heuristics", "libdevice")
 _DROPPED_MODULES = ("triton_heuristics", "hints")
 _JIT = cst.Decorator(cst.Attribute(cst.Name("triton"), cst.Name("jit")))
-STAND_INS = "from minify.kernels.stand_ins import libdevice\n"
+_STAND_INS = "from minify.kernels.stand_ins import libdevice\n"
+_REAL = "from torch._inductor.runtime.triton_helpers import libdevice\n"
 
 
-def plain_triton(source: str) -> str:
-    """The module as text; it calls its last kernel KERNEL. Raises ValueError where there is none, or `source` does not parse."""
+def plain_triton(source: str, *, interpreted: bool = True) -> str:
+    """The module as text; it calls its last kernel KERNEL. One that is `interpreted` has stand-ins for CUDA's own functions. Raises ValueError where there is none, or `source` does not parse."""
     try:
         tree = cst.parse_module(source.lstrip())
     except cst.ParserSyntaxError as error:
@@ -25,7 +26,7 @@ def plain_triton(source: str) -> str:
     plain = tree.visit(seen)
     if not seen.kernels:
         raise ValueError("there is no kernel in it")
-    return f"{STAND_INS}{plain.code}\n\nKERNEL = {seen.kernels[-1]}\n"
+    return f"{_STAND_INS if interpreted else _REAL}{plain.code}\n\nKERNEL = {seen.kernels[-1]}\n"
 
 
 class _Plain(cst.CSTTransformer):

@@ -32,7 +32,7 @@ from minify.kernels.finding import (
     Finding,
     Row,
 )
-from minify.kernels.judge import interpreted, judge
+from minify.kernels.judge import AS_LAUNCHED, interpreted, judge, launches
 from minify.kernels.record import Kernel, from_json, to_json
 from minify.tolerance import Tolerance
 from minify.verdict import Question
@@ -219,6 +219,21 @@ def ran(kernel: Kernel, folder: Path) -> Row:
 
 def test_a_kernel_that_is_right_under_the_interpreter_is_the_triton_compilers_to_answer_for() -> None:
     assert judge(by_hand(seen=2.0), Tolerance()).blame == TRITON_COMPILER
+
+
+def test_however_a_kernel_is_launched_it_computes_the_same(tmp_path: Path) -> None:
+    kernel = dataclasses.replace(by_hand(), options={"num_warps": 4, "num_stages": 2})
+    names, others = zip(*launches(kernel), strict=True)
+    assert names == (AS_LAUNCHED, "num_warps=1", "num_warps=8", "num_stages=1", "XBLOCK=64")
+    assert ran(others[-1], tmp_path).answer == RIGHT
+
+
+@pytest.mark.gpu
+def test_what_of_its_launch_a_fault_depends_on_is_tried_on_the_gpu() -> None:
+    kernel = dataclasses.replace(by_hand(seen=2.0), options={"num_warps": 4, "num_stages": 2})
+    found = judge(kernel, Tolerance())
+    assert found.blame == TRITON_COMPILER and found.notes == ("launched again, alone, it is right",)
+    assert [row.answer for row in found.rows] == [RIGHT] * 6
 
 
 def test_a_kernel_that_is_wrong_under_the_interpreter_as_on_the_gpu_was_generated_wrong() -> None:

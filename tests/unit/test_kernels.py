@@ -77,6 +77,21 @@ def test_who_is_to_blame_for_a_triton_kernel(answer: str, agrees: bool | None, b
     assert blame_triton(Row("interpreted", answer, agrees=agrees))[0] == blame
 
 
+@pytest.mark.parametrize(
+    ("answers", "told"),
+    [
+        ({}, ()),
+        ({"as launched": FAILED, "num_warps=1": RIGHT}, ()),
+        ({"as launched": RIGHT, "num_warps=1": RIGHT}, ("launched again, alone, it is right",)),
+        ({"as launched": WRONG, "num_warps=1": RIGHT, "XBLOCK=1": WRONG}, ("it is right with num_warps=1",)),
+        ({"as launched": WRONG, "num_warps=1": WRONG}, ("it is wrong however it is launched",)),
+    ],
+)
+def test_what_of_its_launch_the_triton_compilers_fault_depends_on(answers: dict[str, str], told: tuple[str]) -> None:
+    launched = [Row(how, answer) for how, answer in answers.items()]
+    assert blame_triton(Row("interpreted", RIGHT, agrees=False), launched) == (TRITON_COMPILER, told)
+
+
 def test_a_finding_tells_the_kernel_what_it_writes_and_each_answer() -> None:
     kernel = one_kernel("cpp", "", {}, ("out_ptr0", 3 * X, 2 * X), {})
     (line,) = Finding(kernel, INDUCTOR, (Row(AS_BUILT, WRONG), Row("-O0", WRONG))).told
