@@ -17,7 +17,9 @@ _REAL = "from torch._inductor.runtime.triton_helpers import libdevice\n"
 
 
 def plain_triton(source: str, *, interpreted: bool = True) -> str:
-    """The module as text; it calls its last kernel KERNEL. One that is `interpreted` has stand-ins for CUDA's own functions. Raises ValueError where there is none, or `source` does not parse."""
+    """The module as text; it calls its last kernel KERNEL. One that is `interpreted` has stand-ins for CUDA's own functions.
+
+    Raises ValueError where there is none, or `source` does not parse."""
     try:
         tree = cst.parse_module(source.lstrip())
     except cst.ParserSyntaxError as error:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -259,6 +261,17 @@ def test_a_triton_kernel_is_left_with_jit_and_without_what_is_inductors_own() ->
     assert text.endswith("KERNEL = triton_poi_fused_log1p_0\n")
     body = POINTWISE.split("@triton.jit\n")[1]
     assert body.strip() in text
+
+
+def test_there_is_a_stand_in_for_each_function_of_cudas_that_inductor_calls() -> None:
+    pytest.importorskip("triton")
+    from minify.kernels.stand_ins import libdevice
+
+    inductor = Path(torch.__file__).parent / "_inductor"
+    texts = [(inductor / name).read_text() for name in ("codegen/triton.py", "runtime/triton_helpers.py")]
+    called = {name for text in texts for name in re.findall(r"\blibdevice\.(\w+)", text)}
+    assert "log1p" in called
+    assert all(callable(getattr(libdevice, name)) for name in called)
 
 
 @pytest.mark.parametrize("source", ["", "x = 1", "def f(:"])
