@@ -20,7 +20,7 @@ from minify.verdict import Signature
 
 GENERATES_KERNELS = ("Inductor", "max-autotune", "CUDA graphs")
 # Kinds that a kernel shows the fault of: of those before them, the graph that it is made of is wrong already.
-MADE_INTO_KERNELS = ("lowering", "inlining", "fusion", "memory", "codegen")
+MADE_INTO_KERNELS = ("layout", "lowering", "inlining", "fusion", "memory", "codegen")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -60,13 +60,14 @@ def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0)
     """What `case` needs of the compiler for the failure `signature`, which shows in `rate` of its runs: 0 for a healthy program.
 
     Raises Stopped before there is a stage; what is missing after that is left out."""
-    located = first_stage(case, signature, this.oracle)
-    inside = None
+    found = Diagnosis(first_stage(case, signature, this.oracle))
+    if rate != 1:
+        return found
     try:
-        inside = _inside(this, case, signature, located) if rate == 1 else None
-        return Diagnosis(located, inside, _kernel(this, case, signature, located, inside) if rate == 1 else None)
+        found = dataclasses.replace(found, inside=_inside(this, case, signature, found.located))
+        return dataclasses.replace(found, kernel=_kernel(this, case, signature, found))
     except Stopped as stop:
-        return Diagnosis(located, inside, stopped=stop.reason)
+        return dataclasses.replace(found, stopped=stop.reason)
 
 
 def _inside(this: Attempt, case: Case, signature: Signature, located: Localised) -> Inside | None:
@@ -79,21 +80,19 @@ def _inside(this: Attempt, case: Case, signature: Signature, located: Localised)
     return look_inside(question, signature, this.oracle, failing.stage)
 
 
-def _kernel(
-    this: Attempt, case: Case, signature: Signature, located: Localised, inside: Inside | None
-) -> Finding | None:
+def _kernel(this: Attempt, case: Case, signature: Signature, found: Diagnosis) -> Finding | None:
     """The generated kernel that writes the first wrong values; not asked where what comes before code generation is to blame."""
-    failing, culprit = located.failing, inside.culprit if inside else None
+    failing, culprit = found.located.failing, found.inside.culprit if found.inside else None
     if failing is None or failing.stage not in GENERATES_KERNELS or signature.family != "value":
         return None
     if culprit is not None and culprit.kind not in MADE_INTO_KERNELS:
         return None
     this.progress.step("which kernel writes the first wrong values, and who is to blame for it?")
     question = next(question for _, question in ladder(case) if cases.digest(question) == failing.digest)
-    found = this.oracle.wrong_kernel(question)
-    if found is not None:
-        found.keep(this.folder.path)
-    return found
+    finding = this.oracle.wrong_kernel(question)
+    if finding is not None:
+        finding.keep(this.folder.path)
+    return finding
 
 
 def _said(inside: Inside | None, located: Localised) -> tuple[str, ...]:

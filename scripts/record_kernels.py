@@ -33,7 +33,13 @@ from minify import torch_internals
 from minify.kernels.record import Kernel, Memory, to_json
 from minify.kernels.recorder import Recorder
 
-TEMPLATES = {"max_autotune_gemm": True, "max_autotune_gemm_backends": "TRITON", "autotune_in_subproc": False}
+TEMPLATES = {
+    "max_autotune_gemm": True,
+    "max_autotune_gemm_backends": "TRITON",
+    "autotune_in_subproc": False,
+    "benchmark_epilogue_fusion": False,  # which fuses only where that is faster
+}
+LOOPED = {"triton.persistent_reductions": False, "split_reductions": False}
 F = torch.nn.functional
 
 
@@ -44,7 +50,8 @@ def some(*shape: int, dtype: torch.dtype = torch.float32, most: int = 16) -> tor
 
 @dataclasses.dataclass(frozen=True)
 class Program:
-    """What is compiled. `edit` changes the text of each kernel of it: a pattern and what stands in its place. `misread` says that the
+    """What is compiled; `sort` is how Inductor calls the sort of kernel that is wanted of it. Configs that this torch does not know
+    are left out. `edit` changes the text of each kernel of it: a pattern and what stands in its place. `misread` says that the
     GPU's result is changed."""
 
     fn: Callable[..., Any]
@@ -52,6 +59,7 @@ class Program:
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     edit: tuple[str, str] = ("", "")
     misread: bool = False
+    sort: str = "poi"
 
     @property
     def wrong(self) -> bool:
@@ -66,18 +74,21 @@ PROGRAMS = {
     "pointwise": Program(lambda x, y: torch.sin(x) * torch.exp(y) + 1, lambda: (some(13, 11), some(11))),
     "pointwise_half": Program(lambda x, y: F.gelu(x) + y, lambda: (some(9, 16, dtype=torch.float16),) * 2),
     "two_outputs": Program(two_outputs, lambda: (some(64), some(64))),
-    "reduction": Program(lambda x: (x * 2).sum(-1), lambda: (some(3, 1500),), {"triton.persistent_reductions": False}),
-    "persistent_reduction": Program(lambda x: torch.softmax(x, -1), lambda: (some(5, 50),)),
-    "argmax": Program(lambda x: x.argmax(-1), lambda: (some(4, 40),)),
-    "welford": Program(lambda x: torch.var(x, -1), lambda: (some(3, 1100),), {"triton.persistent_reductions": False}),
-    "layer_norm": Program(lambda x: F.layer_norm(x, (40,)), lambda: (some(4, 40),)),
-    "scan": Program(lambda x: torch.cumsum(x, -1), lambda: (some(4, 50),)),
+    "reduction": Program(lambda x: (x * 2).sum(-1), lambda: (some(3, 1500),), LOOPED, sort="red"),
+    "persistent_reduction": Program(lambda x: torch.softmax(x, -1), lambda: (some(5, 50),), sort="per"),
+    "argmax": Program(lambda x: x.argmax(-1), lambda: (some(4, 40),), sort="per"),
+    "welford": Program(lambda x: torch.var(x, -1), lambda: (some(3, 1100),), LOOPED, sort="red"),
+    "layer_norm": Program(lambda x: F.layer_norm(x, (40,)), lambda: (some(4, 40),), sort="per"),
+    "scan": Program(lambda x: torch.cumsum(x, -1), lambda: (some(4, 50),), sort="per"),
     "gather": Program(lambda x, at: x[at] * 2, lambda: (some(20, 6), torch.tensor([3, 0, 19, 3], device="cuda"))),
-    "matmul_epilogue": Program(lambda x, w: torch.relu(x @ w), lambda: (some(32, 32), some(32, 32)), TEMPLATES),
+    "matmul_epilogue": Program(
+        lambda x, w: torch.relu(x @ w), lambda: (some(32, 32), some(32, 32)), TEMPLATES, sort="tem"
+    ),
     "matmul_half": Program(
         lambda x, w: torch.sigmoid(x @ w),
         lambda: (some(32, 48, dtype=torch.float16, most=4), some(48, 32, dtype=torch.float16, most=4)),
         TEMPLATES,
+        sort="tem",
     ),
     "wrong_relu": Program(
         lambda x: torch.relu(x) * 2, lambda: (some(13, 11),), {"triton.inject_relu_bug_TESTING_ONLY": "accuracy"}
@@ -89,9 +100,10 @@ PROGRAMS = {
         lambda x: (x + 1).sum(-1),
         lambda: (some(5, 50),),
         edit=(r"tl\.sum\((\w+), (\d)\)", r"triton_helpers.max2(\1, \2)"),
+        sort="per",
     ),
     "miscompiled_pointwise": Program(lambda x, y: torch.sin(x) + y, lambda: (some(13, 11), some(11)), misread=True),
-    "miscompiled_reduction": Program(lambda x: torch.softmax(x, -1), lambda: (some(5, 50),), misread=True),
+    "miscompiled_reduction": Program(lambda x: torch.softmax(x, -1), lambda: (some(5, 50),), misread=True, sort="per"),
 }
 
 
@@ -113,12 +125,15 @@ def edited(pattern: str, by: str, applied: list[str]) -> Iterator[None]:
 
 
 def recorded(program: Program) -> Kernel:
-    """The last kernel that writes what is known to be due. Raises LookupError where there is none, or it is not as `program` says."""
+    """The last kernel of the sort that is wanted, if it is known what is due of what it writes. Raises LookupError where there is
+    none, or it is not as `program` says."""
     torch.manual_seed(0)
     inputs, recorder, applied = program.inputs(), Recorder(every=True), list[str]()
     torch._dynamo.reset()
+    known = torch._inductor.config.get_config_copy()
+    configs = {key: value for key, value in program.config.items() if key in known}
     with (
-        torch._inductor.config.patch({**program.config, "fx_graph_cache": False, "compile_threads": 1}),
+        torch._inductor.config.patch({**configs, "fx_graph_cache": False, "compile_threads": 1}),
         torch_internals.no_caches(),
         torch_internals.kernels_watched(recorder),
         edited(*program.edit, applied),
@@ -126,7 +141,11 @@ def recorded(program: Program) -> Kernel:
         torch.compile(program.fn)(*inputs)
     if program.edit[0] and not applied:
         raise LookupError("the edit changed no kernel")
-    told = [kernel for kernel in recorder.kernels if any(argument.due for argument in kernel.arguments)]
+    told = [
+        kernel
+        for kernel in recorder.kernels
+        if kernel.name.startswith(f"triton_{program.sort}_") and any(argument.due for argument in kernel.arguments)
+    ]
     wrong = [kernel for kernel in told if kernel.wrong]
     if not told or bool(wrong) != (program.wrong and not program.misread):
         seen = [
