@@ -1,10 +1,14 @@
 """Record the Triton kernels that Inductor generates for a handful of programs, as test data for machines without a GPU.
 
     python scripts/record_kernels.py --out tests/data/kernels
+    python scripts/record_kernels.py --out tests/data/kernels --interpret    # without a GPU
 
-Needs a CUDA device. Of each program the kernel that writes its result becomes a file: text, arguments, launch, and what every
-buffer held before and after. Three are made wrong: two in the text that Inductor generates, one in what the GPU left, which
-stands for a fault of the Triton compiler. A program that gives no record is told, and the others are written all the same.
+With `--interpret` Inductor generates its Triton kernels for the CPU, and Triton's interpreter runs them: such a record stands for
+a GPU that does what its program says. Which it was stands in the record's `versions`, as `on`.
+
+Of each program the kernel that writes its result becomes a file: text, arguments, launch, and what every buffer held before and
+after. Some are made wrong: in the text that Inductor generates, or in what the GPU left, which stands for a fault of the Triton
+compiler. A program that gives no record is told, and the others are written all the same.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import importlib
 import os
 import re
 import sys
@@ -25,6 +30,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", tempfile.mkdtemp(prefix="record_kernels_"))
 os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
+os.environ["TRITON_INTERPRET"] = "1" if "--interpret" in sys.argv else "0"  # which Triton reads as it is imported
+
 import torch
 import torch._inductor.config
 from torch._inductor.async_compile import AsyncCompile
@@ -33,19 +40,21 @@ from minify import torch_internals
 from minify.kernels.record import Kernel, Memory, to_json
 from minify.kernels.recorder import Recorder
 
+DEVICE = "cpu" if os.environ["TRITON_INTERPRET"] == "1" else "cuda"
 TEMPLATES = {
     "max_autotune_gemm": True,
     "max_autotune_gemm_backends": "TRITON",
     "autotune_in_subproc": False,
     "benchmark_epilogue_fusion": False,  # which fuses only where that is faster
 }
+FRESH = {"fx_graph_cache": False, "compile_threads": 1}
 LOOPED = {"triton.persistent_reductions": False, "split_reductions": False}
 F = torch.nn.functional
 
 
 def some(*shape: int, dtype: torch.dtype = torch.float32, most: int = 16) -> torch.Tensor:
     """Multiples of an eighth: they take little room when compressed, and TF32 holds their products exactly."""
-    return (torch.randint(-most, most + 1, shape) / 8).to("cuda", dtype)
+    return (torch.randint(-most, most + 1, shape) / 8).to(DEVICE, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,7 +89,7 @@ PROGRAMS = {
     "welford": Program(lambda x: torch.var(x, -1), lambda: (some(3, 1100),), LOOPED, sort="red"),
     "layer_norm": Program(lambda x: F.layer_norm(x, (40,)), lambda: (some(4, 40),), sort="per"),
     "scan": Program(lambda x: torch.cumsum(x, -1), lambda: (some(4, 50),), sort="per"),
-    "gather": Program(lambda x, at: x[at] * 2, lambda: (some(20, 6), torch.tensor([3, 0, 19, 3], device="cuda"))),
+    "gather": Program(lambda x, at: x[at] * 2, lambda: (some(20, 6), torch.tensor([3, 0, 19, 3], device=DEVICE))),
     "matmul_epilogue": Program(
         lambda x, w: torch.relu(x @ w), lambda: (some(32, 32), some(32, 32)), TEMPLATES, sort="tem"
     ),
@@ -107,6 +116,26 @@ PROGRAMS = {
 }
 
 
+class NoDriver:
+    """Stands for the driver of a GPU, which Inductor asks what it generates code for."""
+
+    def is_active(self) -> bool:
+        return True
+
+    def get_current_target(self) -> Any:
+        return importlib.import_module("triton.backends.compiler").GPUTarget("cuda", 90, 32)
+
+    def get_active_torch_device(self) -> torch.device:
+        return torch.device("cpu")
+
+
+def interpret() -> None:
+    """From now on Triton's kernels are interpreted, and what they call of CUDA's math is torch's."""
+    importlib.import_module("torch.utils._triton").triton_hash_with_backend = lambda: "interpreter"
+    importlib.import_module("triton").runtime.driver.set_active(NoDriver())
+    torch_internals.replace_libdevice(importlib.import_module("minify.kernels.stand_ins").libdevice)
+
+
 @contextlib.contextmanager
 def edited(pattern: str, by: str, applied: list[str]) -> Iterator[None]:
     """What Inductor hands to Triton is changed; `applied` then has the names of the kernels that were."""
@@ -128,12 +157,14 @@ def recorded(program: Program) -> Kernel:
     """The last kernel of the sort that is wanted, if it is known what is due of what it writes. Raises LookupError where there is
     none, or it is not as `program` says."""
     torch.manual_seed(0)
-    inputs, recorder, applied = program.inputs(), Recorder(every=True), list[str]()
+    inputs, recorder, applied = program.inputs(), Recorder(every=True, shaken=0), list[str]()
     torch._dynamo.reset()
     known = torch._inductor.config.get_config_copy()
     configs = {key: value for key, value in program.config.items() if key in known}
     with (
-        torch._inductor.config.patch({**configs, "fx_graph_cache": False, "compile_threads": 1}),
+        torch._inductor.config.patch(
+            {**configs, "cpu_backend": "triton", "fx_graph_cache": False, "compile_threads": 1}
+        ),
         torch_internals.no_caches(),
         torch_internals.kernels_watched(recorder),
         edited(*program.edit, applied),
@@ -170,10 +201,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("programs", nargs="*", help=f"of {', '.join(PROGRAMS)}; all if none is named")
+    parser.add_argument("--interpret", action="store_true", help="without a GPU")
     options = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("no CUDA device: nothing can be recorded here", file=sys.stderr)
+    if options.interpret:
+        interpret()
+    elif not torch.cuda.is_available():
+        print("no CUDA device: nothing can be recorded here but with --interpret", file=sys.stderr)
         return 2
+    where = "the interpreter" if options.interpret else torch.cuda.get_device_name()
     options.out.mkdir(parents=True, exist_ok=True)
     failed = []
     for name in options.programs or PROGRAMS:
@@ -184,6 +219,7 @@ def main() -> int:
             print(f"{name}: {type(error).__name__}: {error}")
             traceback.print_exc(limit=-6)
             continue
+        kernel = dataclasses.replace(kernel, versions={**kernel.versions, "on": where})
         path = options.out / f"{name}.json"
         path.write_text(to_json(kernel))
         print(f"{name}: {kernel.name}, {path.stat().st_size} bytes, wrong: {', '.join(kernel.wrong) or 'nothing'}")

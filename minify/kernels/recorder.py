@@ -18,16 +18,17 @@ from minify.kernels.truth import Truth, truths
 from minify.tolerance import Tolerance
 
 MOST_BYTES = 64 << 20  # what a kernel may have in hand and still be kept
-SHAKEN = 2  # runs on shaken inputs
 
 
 @dataclasses.dataclass
 class Recorder:
-    """Implements `torch_internals.KernelObserver`. Afterwards `kernels` has the first that writes something wrong, or all if `every`;
-    `right` names those that wrote nothing wrong before it, `unknown` the buffers of which it is not known what is due,
-    `spoilt` those that a kernel found wrong already, and `too_large` the kernels that have too much in hand to be kept."""
+    """Implements `torch_internals.KernelObserver`. Afterwards `kernels` has the first that writes something wrong, or all if
+    `every`; `right` names those that wrote nothing wrong before it, `unknown` the buffers of which it is not known what is due,
+    `spoilt` those that a kernel found wrong already, and `too_large` the kernels that have too much in hand to be kept. `shaken`
+    runs of the graph on shaken inputs say how far rounding moves what is due."""
 
     every: bool = False
+    shaken: int = 2
     tolerance: Tolerance = dataclasses.field(default_factory=Tolerance)
     kernels: list[Kernel] = dataclasses.field(default_factory=list)
     right: list[str] = dataclasses.field(default_factory=list)
@@ -42,7 +43,7 @@ class Recorder:
         return not self.every and bool(self.kernels or self.spoilt or self.too_large)
 
     def entered(self, module: torch.fx.GraphModule, inputs: Sequence[Any], nodes: frozenset[str]) -> None:
-        self._due = {} if self.done else truths(module, inputs, nodes, SHAKEN)
+        self._due = {} if self.done else truths(module, inputs, nodes, self.shaken)
 
     @contextlib.contextmanager
     def around(self, launch: torch_internals.KernelLaunch) -> Iterator[None]:

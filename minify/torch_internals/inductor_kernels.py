@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -196,7 +197,8 @@ class _Watch:
             right = functools.partial(type(kernel).run, kernel)
             if kwargs.get("benchmark_run"):
                 return right(*args, **kwargs)
-            names, extra = parameters(kernel), tuple(kernel.inductor_meta.get("extra_launcher_args", ()))
+            names = [name for name, constant in parameters(kernel).items() if not constant]
+            extra = tuple(kernel.inductor_meta.get("extra_launcher_args", ()))
             launch = self._launch("triton", id(kernel), source, [*names, *extra], args)
             if launch is None:
                 return right(*args, **kwargs)
@@ -261,20 +263,24 @@ def _node_of(lowered: Any, buffer: str) -> str:
     return "" if origin is None or origin.op == "placeholder" else str(origin.name)
 
 
-def parameters(kernel: Any) -> list[str]:
-    """The parameters of a Triton kernel that are given when it is called, in their order; the others are constants."""
-    return [param.name for param in kernel.fn.params if not param.is_constexpr]
+def parameters(kernel: Any) -> dict[str, bool]:
+    """The parameters of a Triton kernel in their order, and whether each is a constant rather than given when it is called."""
+    known = getattr(kernel.fn, "params", None)
+    if known is not None:
+        return {param.name: bool(param.is_constexpr) for param in known}
+    declared = inspect.signature(kernel.fn.fn).parameters  # of one that is interpreted
+    return {name: "constexpr" in str(parameter.annotation) for name, parameter in declared.items()}
 
 
 def configure(launch: Launch, kernel: Any, given: dict[str, Any]) -> None:
     """Note how a Triton kernel was launched, of the one configuration that was left of those tried."""
     heuristics: Any = importlib.import_module("torch._inductor.runtime.triton_heuristics")
-    config = kernel.launchers[0].config
+    config = kernel.launchers[0].config if kernel.launchers else kernel.configs[0]
     launch.grid = tuple(map(int, heuristics.GridExpr.from_meta(kernel.inductor_meta, config).eval_slow(dict(given))))
     constants = {
         name: value for name, value in kernel.triton_meta.get("constants", {}).items() if isinstance(name, str)
     }
-    known = {param.name for param in kernel.fn.params if param.is_constexpr}
+    known = {name for name, constant in parameters(kernel).items() if constant}
     launch.constants = {name: value for name, value in {**constants, **config.kwargs}.items() if name in known}
     launch.options = {"num_warps": config.num_warps, "num_stages": config.num_stages}
 

@@ -1,6 +1,6 @@
 """Recorded kernels run alone: C++ that is built otherwise, Triton that is interpreted; and who is to blame for what they write.
 
-The Triton kernels were recorded on a GPU (`scripts/record_kernels.py`); no GPU is needed here.
+The Triton kernels are Inductor's, as `scripts/record_kernels.py` recorded them; no GPU is needed here.
 """
 
 from __future__ import annotations
@@ -267,6 +267,5 @@ def test_each_recorded_kernel_is_judged_right(path: Path, tmp_path: Path) -> Non
         due = INDUCTOR if path.stem.startswith("wrong_") else TRITON_COMPILER
         assert judge(kernel, Tolerance()).blame == due
         return
-    row = ran(kernel, tmp_path)
-    assert (row.answer, row.agrees) == (RIGHT, True), row
-    assert judge(misread(kernel), Tolerance()).blame == TRITON_COMPILER
+    row = ran(misread(kernel), tmp_path)
+    assert (row.answer, row.agrees) == (RIGHT, False), row
