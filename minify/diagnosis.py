@@ -12,12 +12,17 @@ from minify import case as cases
 from minify.attempt import Attempt
 from minify.case import Case
 from minify.errors import Stopped
+from minify.kernels.finding import Finding
 from minify.localize import Localised, Rung, first_stage, ladder
 from minify.localize.evidence import Compile, Evidence, gather, telling_words
 from minify.localize.inside import Inside, has_parts, look_inside
 from minify.localize.nodes import FirstNode, first_node
 from minify.report import Report
 from minify.verdict import Signature
+
+GENERATES_KERNELS = ("Inductor", "max-autotune", "CUDA graphs")
+# Kinds that a kernel shows the fault of: of those before them, the graph that it is made of is wrong already.
+MADE_INTO_KERNELS = ("layout", "lowering", "inlining", "fusion", "memory", "codegen")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -28,6 +33,7 @@ class Diagnosis:
     located: Localised = dataclasses.field(default_factory=Localised)
     inside: Inside | None = None
     node: FirstNode | None = None
+    kernel: Finding | None = None
     evidence: Evidence | None = None
     stopped: str = ""
 
@@ -38,7 +44,7 @@ class Diagnosis:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        return (*self.located.notes, *_said(self.inside, self.located))
+        return (*self.located.notes, *_said(self.inside, self.located), *(self.kernel.told if self.kernel else ()))
 
     def told(self, report: Report) -> Report:
         """`report` with what was found out in it."""
@@ -50,6 +56,7 @@ class Diagnosis:
             inside=self.culprit,
             ablations=tuple(row.as_row() for row in self.inside.table) if self.inside else (),
             first_node={"region": report.region, **self.node.as_row()} if self.node else {},
+            kernel=self.kernel.as_row() if self.kernel else {},
             evidence=self.evidence.as_row(report.folder) if self.evidence else {},
             notes=(*report.notes, *self.notes),
         )
@@ -66,6 +73,8 @@ def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0)
         if rate == 1:
             found = dataclasses.replace(found, inside=_inside(this, case, signature, found.located))
         found = dataclasses.replace(found, node=_node(this, case, signature, found.located))
+        if rate == 1:
+            found = dataclasses.replace(found, kernel=_kernel(this, case, signature, found))
         return dataclasses.replace(found, evidence=_evidence(this, case, found))
     except Stopped as stop:
         return dataclasses.replace(found, stopped=stop.reason)
@@ -106,6 +115,20 @@ def _evidence(this: Attempt, case: Case, found: Diagnosis) -> Evidence | None:
     this.progress.step(f"what changes with {culprit or found.located.stage}?")
     part, words = (found.node.part, (found.culprit, found.node.call)) if found.node else ("", (found.culprit,))
     return gather(without, with_it, this.oracle, this.folder.evidence, telling_words(*words), part)
+
+
+def _kernel(this: Attempt, case: Case, signature: Signature, found: Diagnosis) -> Finding | None:
+    """The generated kernel that writes the first wrong values; not asked where what comes before code generation is to blame."""
+    failing, culprit = found.located.failing, found.inside.culprit if found.inside else None
+    if failing is None or failing.stage not in GENERATES_KERNELS or signature.family != "value":
+        return None
+    if culprit is not None and culprit.kind not in MADE_INTO_KERNELS:
+        return None
+    this.progress.step("which kernel writes the first wrong values, and who is to blame for it?")
+    finding = this.oracle.wrong_kernel(_question(case, failing))
+    if finding is not None:
+        finding.keep(this.folder.path)
+    return finding
 
 
 def _said(inside: Inside | None, located: Localised) -> tuple[str, ...]:

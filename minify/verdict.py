@@ -271,12 +271,13 @@ def classify(observation: Observation, wanted: Signature) -> Verdict:
 class Question:
     """What a worker is asked. `action` is `judge` (answer: Observation), `patch` (the same of the program `inside` run eagerly,
     with what `case` gives once compiled in place of the results of its ops), `graphs` (answer: Observation with the ATen graphs that
-    Inductor compiles of it, judged one by one), `materialise` (answer: the case with every derived
-    value recorded), `trace` (answer: Observation of the eager run alone), `sizes` (answer: Sizes, None where they cannot be had)
-    or `warm` (answer: the question, once everything is imported). `check` is `accuracy` or `crash`; `noise` the number of eager
-    runs on shaken inputs that a divergence has to outdo; `reference` is `auto`, `fp32`, `fp64` or `none`; `store` the folder of
-    recorded values. `metric` names the user's function ("" for none) and `whole` the saved case whose outputs it is of. What
-    `ablation` says is left out of the compiler. `artifacts` is the folder that the compile's artifacts are written to, "" for none."""
+    Inductor compiles of it, judged one by one), `materialise` (answer: the case with every derived value recorded), `trace`
+    (answer: Observation of the eager run alone), `sizes` (answer: Sizes, None where they cannot be had), `kernel` (answer: Finding,
+    of the first kernel that writes something wrong) or `warm` (answer: the question, once everything is imported). `check` is
+    `accuracy` or `crash`; `noise` the number of eager runs on shaken inputs that a divergence has to outdo; `reference` is `auto`,
+    `fp32`, `fp64` or `none`; `store` the folder of recorded values. `metric` names the user's function ("" for none) and `whole` the
+    saved case whose outputs it is of. What `ablation` says is left out of the compiler. `artifacts` is the folder that the compile's
+    artifacts are written to, "" for none."""
 
     action: str
     case: Case

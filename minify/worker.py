@@ -30,6 +30,9 @@ from minify.case import Case, Ref, tensor_inputs
 from minify.crashes import crash_signature, first_line, root_frames, trace_text
 from minify.errors import UsageError
 from minify.fork_server import connected
+from minify.kernels.finding import Finding
+from minify.kernels.judge import first_wrong
+from minify.kernels.recorder import Recorder
 from minify.propagation import propagated
 from minify.reference import forward_run, lockstep, reference_run, rounded_runs
 from minify.replay import Replay, applied, materialised, replay, switches_kept
@@ -70,6 +73,8 @@ def answer(question: Any, phase: Callable[[str], None]) -> Any:
         return materialised(question.case, Path(question.store))
     if question.action == "sizes":
         return _sizes(question)
+    if question.action == "kernel":
+        return _wrong_kernel(question, phase)
     return judge(question, phase)
 
 
@@ -82,6 +87,34 @@ def _sizes(question: Question) -> Sizes | None:
             return propagated(question.case)
     except Exception:
         return None
+
+
+def _wrong_kernel(question: Question, enter: Callable[[str], None]) -> Finding:
+    """Compile and run a case, its kernels watched: the first that writes something wrong, and who is to blame for that."""
+    tolerance = Tolerance(question.rtol, question.atol)
+    try:
+        if lacking := torch_internals.cannot_watch_kernels():
+            raise _Invalid(f"not available here: {lacking}")
+        with warnings.catch_warnings(), torch_internals.configs_kept(), switches_kept(), undisturbed():
+            warnings.simplefilter("ignore")
+            with contextlib.ExitStack() as stack:
+                enter("load")
+                live = _attempt(lambda: replay(question.case, Path(question.store)), "cannot be loaded")
+                stack.enter_context(torch_internals.no_caches())
+                stack.enter_context(torch_internals.fallback_random())
+                _attempt(lambda: stack.enter_context(applied(live)), "settings do not apply")
+                enter("eager")
+                eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
+                enter("compile")
+                recorder = Recorder(tolerance=tolerance)
+                with torch_internals.kernels_watched(recorder):
+                    _, crash = _compiled(live, eager)
+                if crash is not None and not recorder.done:
+                    raise _Invalid(f"its kernels could not be watched: {crash['crash']}")
+                enter("run")
+                return first_wrong(recorder, tolerance)
+    except _Invalid as reason:
+        return Finding(notes=(str(reason),))
 
 
 def judge(question: Question, phase: Callable[[str], None]) -> Observation:

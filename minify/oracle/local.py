@@ -24,6 +24,7 @@ from minify import functions
 from minify.ablation import Ablation
 from minify.case import Case, Graph, Program
 from minify.errors import Stopped, WorkerBug
+from minify.kernels.finding import Finding
 from minify.oracle.pool import Reply, WorkerPool
 from minify.oracle.replies import KILLED_FROM_OUTSIDE, Unjudged, observed, refuse_full_disk
 from minify.oracle.surroundings import surroundings
@@ -186,6 +187,12 @@ class LocalOracle:
         """How the dims and numbers of a case hang together; None where that cannot be found out. Not a query: no kernel runs."""
         reply = self._wait(self._pool.submit(self._question("sizes", case), min(self.timeout, SHAPES_TIMEOUT)))
         return reply.value if isinstance(reply.value, Sizes) else None
+
+    def wrong_kernel(self, case: Case) -> Finding | None:
+        """The first kernel that writes something wrong, and who is to blame; None where no worker lived to tell. A query."""
+        reply = self._wait(self._pool.submit(self._question("kernel", case), self.timeout))
+        self.queries += 1
+        return reply.value if isinstance(reply.value, Finding) else None
 
     def materialise(self, case: Case) -> Case:
         """`case` with every derived value written to the store. Not a query: nothing is compiled."""

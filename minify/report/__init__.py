@@ -31,9 +31,9 @@ class Report:
     `certificate` says for each pass what came of its sites on the final case; `edits_tried` of them were asked. `explains`:
     whether the ops that the search found are enough to make the original wrong; None where that could not be told. `metric` has
     the numbers of the user's metric, of the original program, where there is one. `inside` names what of the stage is to blame,
-    `ablations` are the answers with parts of it left out. `first_node` names the graph
-    and the node of it that first differ; `evidence` has the files of what the compiler makes of the program with
-    what is to blame and without it, and a short diff of them."""
+    `ablations` are the answers with parts of it left out. `first_node` names the graph and the node of it that first differ; `kernel`
+    is of Inductor's the first that writes something wrong, and who is to blame for that; `evidence` has the files of what the
+    compiler makes of the program with what is to blame and without it, and a short diff of them."""
 
     outcome: str
     exit_code: int
@@ -60,6 +60,7 @@ class Report:
     ablations: tuple[dict[str, Any], ...] = ()
     first_node: dict[str, Any] = dataclasses.field(default_factory=dict)
     evidence: dict[str, Any] = dataclasses.field(default_factory=dict)
+    kernel: dict[str, Any] = dataclasses.field(default_factory=dict)
     one_minimal: bool = False
     stopped_by: str = ""
     decisive: tuple[str, ...] = ()

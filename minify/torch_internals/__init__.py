@@ -18,6 +18,7 @@ from minify.torch_internals.configs import (
     inductor_patches,
     no_caches,
 )
+from minify.torch_internals.cpp_build import cpp_command
 from minify.torch_internals.dynamo import (
     GraphCompiler,
     backend,
@@ -29,6 +30,14 @@ from minify.torch_internals.dynamo import (
 )
 from minify.torch_internals.functorch import functional_guard, functorch_levels_kept
 from minify.torch_internals.graphs import watched_graphs
+from minify.torch_internals.inductor_kernels import Argument as KernelArgument
+from minify.torch_internals.inductor_kernels import Launch as KernelLaunch
+from minify.torch_internals.inductor_kernels import (
+    cannot_watch_kernels,
+    compiler_versions,
+    kernels_watched,
+    replace_libdevice,
+)
 from minify.torch_internals.names import function_name, resolve
 from minify.torch_internals.start_up import survived_fork, synchronise, warm_up
 from minify.torch_internals.symbols import SymbolicShapes
@@ -37,14 +46,19 @@ from minify.torch_internals.tensors import is_zerotensor, map_leaves, neg_view, 
 __all__ = [
     "CONFIG_MODULES",
     "GraphCompiler",
+    "KernelArgument",
+    "KernelLaunch",
     "SymbolicShapes",
     "ablated",
     "artifacts_written",
     "backend",
     "cannot_ablate",
+    "cannot_watch_kernels",
+    "compiler_versions",
     "config_changes",
     "config_patch",
     "configs_kept",
+    "cpp_command",
     "dynamic_numbers",
     "fallback_random",
     "forget_decompositions",
@@ -57,10 +71,12 @@ __all__ = [
     "inductor_patches",
     "is_symbolic_float",
     "is_zerotensor",
+    "kernels_watched",
     "map_leaves",
     "neg_view",
     "no_caches",
     "placeholder_example",
+    "replace_libdevice",
     "resolve",
     "shape_symbol",
     "storage_key",

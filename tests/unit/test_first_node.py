@@ -96,6 +96,7 @@ def test_every_call_is_returned_and_no_backward_is_asked_for(tmp_path: Path) -> 
 # --- ATen graphs --------------------------------------------------------------------------------------------------------
 
 Graph = torch.fx.GraphModule
+NEGATIVE, POSITIVE = torch.tensor([-1.0, 2.0, -3.0, 4.0]), torch.arange(1.0, 5.0)
 
 
 def recorded(graph: Graph, run: Callable[..., Any], *inputs: torch.Tensor) -> Recorder:
@@ -125,19 +126,19 @@ def wrong(*values: torch.Tensor) -> Any:
 
 
 def test_of_an_aten_graph_the_first_node_that_differs_is_named() -> None:
-    recorder = recorded(torch.fx.symbolic_trace(Net()), wrong, torch.randn(4), torch.randn(4))
+    recorder = recorded(torch.fx.symbolic_trace(Net()), wrong, NEGATIVE, POSITIVE)
     (seen,) = judged(recorder.records, swapped, Tolerance())
     assert (seen.part, seen.node, seen.call) == ("backward", "relu_default", "aten.relu.default")
     assert seen.wrong and seen.wrong.where == "neg_default" and seen.numbers and not seen.why
 
 
 def test_a_graph_that_is_right_is_not_compiled_again() -> None:
-    recorder = recorded(torch.fx.symbolic_trace(Net()), Net(), torch.randn(4), torch.randn(4))
+    recorder = recorded(torch.fx.symbolic_trace(Net()), Net(), NEGATIVE, POSITIVE)
     assert judged(recorder.records, lambda graph: pytest.fail("compiled"), Tolerance()) == (GraphSeen("backward"),)
 
 
 def test_what_a_graph_needs_to_be_fused_is_said_where_every_value_returned_makes_it_right() -> None:
-    recorder = recorded(torch.fx.symbolic_trace(Net()), wrong, torch.randn(4), torch.randn(4))
+    recorder = recorded(torch.fx.symbolic_trace(Net()), wrong, NEGATIVE, POSITIVE)
     (seen,) = judged(recorder.records, lambda graph: graph, Tolerance())
     assert seen.wrong and not seen.node and "changes what is fused" in seen.why
 

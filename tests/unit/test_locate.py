@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+import torch
 
 from minify import case as cases
 from minify import diagnosis
@@ -19,6 +20,8 @@ from minify.baseline import Baseline
 from minify.capture.script import Suspect, Watched
 from minify.case import Case
 from minify.errors import FailsInDynamo, MinifyError, NoFailure, Stopped, Unstable
+from minify.kernels.finding import INDUCTOR, Finding
+from minify.kernels.record import from_json
 from minify.localize import ladder
 from minify.localize.inside import Culprit, Inside, Row
 from minify.locate import locate
@@ -26,11 +29,13 @@ from minify.report import Report
 from minify.runs import Request, RunFolder, StopFlag
 from minify.verdict import Divergence, GraphSeen, Observation, Signature
 from tests.fake_oracle import FakeOracle
+from tests.kernels import one_kernel
 from tests.reducing import RAISES, WRONG_VALUE, line
 
 HEALTHY, WRONG, CRASHING = line("torch.exp"), line("torch.relu"), line("torch.sort")
 RIGHT = Observation("compare", within=Divergence("output:n0", "value", max_abs=1e-7, excess=0.01))
 DIVERGED = Observation("compare", divergences=(Divergence("output:n0", "value", max_abs=0.5, excess=9.0),))
+ROWS = (Row(alone("fusion"), "passes", digest="f00"), Row(without("fusion", ["a+b"]), "passes", digest="f01"))
 
 
 class Answering(FakeOracle):
@@ -41,6 +46,12 @@ class Answering(FakeOracle):
     def __init__(self, kind: str, rate: float) -> None:
         super().__init__(lambda case: self.seen(kind, case))
         self.rate = rate
+        self.finding: Finding | None = None
+        self.asked_for_kernels: list[Case] = []
+
+    def wrong_kernel(self, case: Case) -> Finding | None:
+        self.asked_for_kernels.append(case)
+        return self.finding
 
     @staticmethod
     def seen(kind: str, case: Case) -> Observation:
@@ -69,6 +80,8 @@ class Script:
         self.looked_into: list[Case] = []
         self.inside = Inside(None, (), 0)
         self.stops = False
+        self.finding: Finding | None = None
+        self.oracles: list[Answering] = []
 
     def look_inside(self, case: Case, signature: Signature, oracle: object, stage: str) -> Inside:
         self.looked_into.append(case)
@@ -106,7 +119,9 @@ def looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Rep
         @contextmanager
         def opened(request: Request, folder: RunFolder, stop: StopFlag, progress: Any) -> Iterator[Attempt]:
             script.opened.append(request.kind)
-            yield Attempt(request, folder, cast(Any, Answering(request.kind, rate)), stop, progress)
+            script.oracles.append(Answering(request.kind, rate))
+            script.oracles[-1].finding = script.finding
+            yield Attempt(request, folder, cast(Any, script.oracles[-1]), stop, progress)
 
         monkeypatch.setattr(locating, "watch_script", script.watch)
         monkeypatch.setattr(locating, "attempt", opened)
@@ -146,12 +161,47 @@ def test_what_of_inductor_is_to_blame_is_told_with_all_that_was_left_out(
     tmp_path: Path, looked: Callable[..., Report]
 ) -> None:
     script = Script(tmp_path, {"accuracy": [WRONG]})
-    rows = (Row(alone("fusion"), "passes", digest="f00"), Row(without("fusion", ["a+b"]), "passes", digest="f01"))
-    script.inside = Inside(Culprit("fusion", ((Application("a+b"),),), rows, notes=("so it is",)), rows, 2)
+    script.inside = Inside(Culprit("fusion", ((Application("a+b"),),), ROWS, notes=("so it is",)), ROWS, 2)
     report = looked(script)
     assert (report.inside, script.looked_into) == ("fusion a+b", [WRONG])
     assert [row["left_out"] for row in report.ablations] == ["--off fusion", "--off fusion:a+b"]
     assert report.notes[-1:] == ("so it is",)
+
+
+def test_the_kernel_that_writes_the_first_wrong_values_is_told_and_left_in_the_folder(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    ones = torch.ones(3)
+    kernel = one_kernel("cpp", "void kernel() {}", {}, ("out_ptr0", 3 * ones, ones), {})
+    script = Script(tmp_path, {"accuracy": [WRONG]})
+    script.finding = Finding(kernel, INDUCTOR, notes=("so it is",))
+    report = looked(script)
+    assert (report.kernel["name"], report.kernel["blame"]) == (kernel.name, INDUCTOR)
+    assert any(kernel.name in note for note in report.notes) and report.notes[-1] == "so it is"
+    assert (report.folder / "kernel.cpp").read_text() == kernel.source
+    assert from_json((report.folder / "kernel.json").read_text()) == kernel
+
+
+BEFORE_CODE, IN_CODE = ("pass", "pattern", "precision"), ("layout", "lowering", "fusion", "codegen", "")
+
+
+@pytest.mark.parametrize(("kind", "asked"), [*((kind, 0) for kind in BEFORE_CODE), *((kind, 1) for kind in IN_CODE)])
+def test_kernels_are_asked_for_where_the_fault_may_lie_in_generated_code(
+    kind: str, asked: int, tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    script = Script(tmp_path, {"accuracy": [WRONG]})
+    script.inside = Inside(Culprit(kind, (), ROWS) if kind else None, (), 0)
+    assert looked(script).kernel == {}
+    assert len(script.oracles[-1].asked_for_kernels) == asked
+
+
+def test_kernels_are_not_asked_for_of_a_crash_nor_of_a_failure_that_shows_only_sometimes(
+    tmp_path: Path, looked: Callable[..., Report]
+) -> None:
+    for shown, kind, rate in (([CRASHING], "crash", 1.0), ([WRONG], "accuracy", 0.5)):
+        script = Script(tmp_path, {kind: shown})
+        assert looked(script, (kind,), rate).stage == "Inductor"
+        assert script.oracles[-1].asked_for_kernels == []
 
 
 def test_nothing_is_looked_into_but_a_failure_of_inductors_that_always_shows(
