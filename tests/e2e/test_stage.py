@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from minify.kernels.finding import INDUCTOR as GENERATED
 from tests.running import Run, report
 
 NET = """
@@ -129,6 +130,7 @@ def test_a_fault_at_a_known_stage_is_named_by_two_queries(
     assert answers(row) == dict.fromkeys(passing, "passes") | dict.fromkeys(failing, "fails")
     below = list(answers(row))[list(answers(row)).index(stage) - 1]
     assert row["stage_pair"] == {"fails": digests(row)[stage], "passes": digests(row)[below]}
+    assert row["kernel"].get("blame", "") == (GENERATED if stage == INDUCTOR else "")
     worst = {rung["stage"]: rung["numbers"]["excess"] for rung in row["ladder"]}
     assert all(worst[name] < 1 for name in passing) and all(worst[name] > 100 for name in failing)
     assert row["queries"] <= (40 if stage == INDUCTOR else 12)
