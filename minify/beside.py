@@ -25,7 +25,8 @@ def found_beside(this: Attempt, session: Session) -> tuple[str, ...]:
     """Each in words, with the command that goes on with it."""
     slipped = [(str(signature), signature, case) for signature, case in session.slipped.items()]
     told = []
-    for number, (words, signature, case) in enumerate((*slipped, *_wrong_alone(this, session)), start=1):
+    found = (*_set_aside(session), *slipped, *_wrong_alone(this, session))
+    for number, (words, signature, case) in enumerate(found, start=1):
         folder = this.folder.within(f"also-found-{number}")
         folder.save_request(dataclasses.replace(this.request, kind=signature.kind, every=False, sure=None, metric=""))
         cases.save(case, folder.case_file)
@@ -33,10 +34,18 @@ def found_beside(this: Attempt, session: Session) -> tuple[str, ...]:
     return tuple(told)
 
 
+def _set_aside(session: Session) -> Iterator[tuple[str, Signature, Case]]:
+    """What is wrong, and does not make the original wrong."""
+    for case, seen in session.set_aside:
+        if signature := accuracy_signature(seen.divergences):
+            calls = ", ".join(dict.fromkeys(short_name(op.target) for op in case.graph.ops))
+            yield f"{signature} in {calls}, which does not reach the original's results", signature, case
+
+
 def _wrong_alone(this: Attempt, session: Session) -> Iterator[tuple[str, Signature, Case]]:
     """Calls that the screen showed to be wrong, of another kind than those that are left, and that a query confirms. The screen
     feeds each call the true values of its operands, so what one gets wrong is none of another's doing."""
-    known = {op.target for op in session.best.graph.ops}
+    known = {op.target for case in (session.best, *(case for case, _ in session.set_aside)) for op in case.graph.ops}
     targets = {op.name: op.target for op in session.start.graph.ops}
     worst: dict[str, str] = {}
     for name in session.blamed:

@@ -12,11 +12,14 @@ from functools import partial
 from minify.case import Case, Derived, tensor_inputs
 from minify.errors import Stopped
 from minify.passes.contract import Between, Pass, Site
+from minify.passes.cut_ops import op_names
 from minify.reduce.ops import cut_down, find_alone, first_screen, worth_a_screen
 from minify.reduce.search import sweep_sites
 from minify.reduce.session import Session
 
 __all__ = ["Reduction", "Session", "find_alone", "first_screen", "reduce", "worth_a_screen"]
+
+MOST_IN_FRONT = 3  # failures louder than the one asked for, whose ops are looked past
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +43,8 @@ def reduce(
     explains: Callable[[Case], bool | None] = lambda case: None,
 ) -> Reduction:
     """Shrink the session's case. `record(case)` returns it with derived values recorded; `explains(case)` is asked of the ops
-    that the search ends with, before any pass changes what they are given. Never raises Stopped."""
+    that the search ends with, before any pass changes what they are given; where they do not make the original wrong, others are
+    looked for. Never raises Stopped."""
     before, stopped_by = session.oracle.queries, ""
     searched, explained = 0, None
     try:
@@ -49,6 +53,8 @@ def reduce(
         finally:
             searched = session.oracle.queries - before
         explained = explains(session.best)
+        if explained is False:
+            explained = _cut_to_another(session, explains)
         session.hold_to_loudness()
         _record(session, record)
         while _round(session, passes, record):
@@ -57,6 +63,25 @@ def reduce(
         stopped_by = stop.reason
     unanswered = len(session.unanswered)
     return Reduction(session.best, not stopped_by and not unanswered, stopped_by, searched, unanswered, explained)
+
+
+def _cut_to_another(session: Session, explains: Callable[[Case], bool | None]) -> bool | None:
+    """The ops found do not make the original wrong: look for others that do, without them. What `explains` says of the best case then,
+    which is what was found first where there are none. Raises Stopped, with that for the best case as well."""
+    found: frozenset[str] = frozenset()
+    try:
+        for _ in range(MOST_IN_FRONT):
+            found |= frozenset(op_names(session.best))
+            session.begin_again()
+            if not cut_down(session, found):
+                break
+            if (explained := explains(session.best)) is not False:
+                return explained
+    except Stopped:
+        session.take_back()
+        raise
+    session.take_back()
+    return False
 
 
 def _round(session: Session, passes: Sequence[Pass], record: Callable[[Case], Case]) -> bool:

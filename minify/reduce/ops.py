@@ -26,42 +26,45 @@ def first_screen(case: Case, save_base: Callable[[Case], object]) -> Case | None
     return screen if screen is not None and well_formed(screen) else None
 
 
-def find_alone(session: Session) -> tuple[bool, tuple[str, ...]]:
+def find_alone(session: Session, without: frozenset[str] = frozenset()) -> tuple[bool, tuple[str, ...]]:
     """Make the best case the one op that fails by itself, where a screen names one: whether it did, and the ops that screens
-    named. Asks nothing of the whole program, and so never compiles it."""
+    named, `without` excepted. Asks nothing of the whole program, and so never compiles it."""
     case = session.best
     base = session.base_of_best()
     tester = _Subsets(session, case, base, "all_used")
     named: list[str] = []
-    for hints in _screened(session, case, base):
+    for screened in _screened(session, case, base):
+        hints = tuple(name for name in screened if name not in without)
         named += hints
         if tester.first([frozenset([name]) for name in hints[:SUSPECTS_TRIED_ALONE]]) is not None:
             return True, tuple(named)
     return False, tuple(named)
 
 
-def cut_down(session: Session) -> None:
-    """Leave the best case with a 1-minimal set of ops, its cut values still derived from the case it started from."""
+def cut_down(session: Session, without: frozenset[str] = frozenset()) -> bool:
+    """Leave the best case with a 1-minimal set of ops, its cut values still derived from the case it started from. Where that is to
+    be `without` some of them: whether the others fail by themselves."""
     case = session.best
-    names = op_names(case)
-    if len(names) < 2:
-        return
+    names = tuple(name for name in op_names(case) if name not in without)
+    if len(names) < 2 and not without:
+        return True
     base = session.base_of_best()
     hints: tuple[str, ...] = ()
     if session.signature.kind == "accuracy" and worth_a_screen(case):
-        found, hints = find_alone(session)
+        found, hints = find_alone(session, without)
         if found:
-            return
+            return True
     linked = neighbours(case)
     order = ("sinks", "all_used") if session.signature.kind == "crash" else ("all_used", "sinks")
-    remaining = names
+    remaining, known = names, not without
     for consumers in order:
         tester = _Subsets(session, case, base, consumers)
-        if len(remaining) < 2 or (remaining is not names and not tester(frozenset(remaining))):
+        if (len(remaining) < 2 and known) or not (known or tester(frozenset(remaining))):
             break
         localise(remaining, tester, neighbours=lambda name: linked.get(name, ()), suspects=hints)
         left = set(op_names(session.best))
-        remaining, hints = tuple(name for name in names if name in left), ()
+        remaining, hints, known = tuple(name for name in names if name in left), (), False
+    return session.best is not case
 
 
 class _Subsets:

@@ -53,7 +53,8 @@ class Session:
     it eagerly, for what its values are like; `sizes(case)` finds out how its sizes hang together; what is not `interesting(case)`
     counts as no candidate. `unanswered` are the digests of candidates that no worker could answer for, since it was last
     cleared. `blamed` are the ops that screens showed to be wrong by themselves, the worst first, with what of their results
-    was; `start` is the case begun with."""
+    was; `start` is the case begun with. `set_aside` are the results of searches that ended with another failure, with what
+    was seen of each."""
 
     def __init__(
         self,
@@ -73,7 +74,8 @@ class Session:
         self._measured = ""
         self._interesting = interesting
         self.best = self.start = self._described(case, observation)
-        self.observation = observation
+        self.observation = self._first_seen = observation
+        self.set_aside: list[tuple[Case, Observation]] = []
         self.signature = signature
         self.oracle = oracle
         self.counts: dict[str, Count] = {}
@@ -133,6 +135,18 @@ class Session:
         """Exchange the best case for the same one with its derived values recorded."""
         self.best = case
         self._write(case, "recorded")
+
+    def begin_again(self) -> None:
+        """Set the best case aside, which has turned out to be another failure, and search from the start."""
+        self.set_aside.append((self.best, self.observation))
+        self.best, self.observation = self.start, self._first_seen
+        self._write(self.best, "begun again")
+
+    def take_back(self) -> None:
+        """Let what was set aside first be the best case again: there is none that is more to the point."""
+        self.best, self.observation = self.set_aside[0]
+        self.set_aside.clear()
+        self._write(self.best, "taken back")
 
     def hold_to_loudness(self) -> None:
         """Where the user's metric chose the best case, let what it lets pass be no failure from here on: the metric has no say in

@@ -48,6 +48,16 @@ def test_another_failure_that_a_candidate_showed_is_kept_as_a_run_to_go_on_with(
     assert (first.captured(), second.captured()) == (ABS, EXP)
 
 
+def test_what_the_search_looked_past_is_kept_too_and_not_told_twice(tmp_path: Path) -> None:
+    this, session = run_in(tmp_path)
+    session.set_aside = [(EXP, wrong("value", "y"))]
+    session.start, session.blamed = EXP, {EXP.graph.ops[0].name: wrong("value", "y").divergences}
+    folder = RunFolder(tmp_path / "also-found-1")
+    words = "value value in exp, which does not reach the original's results"
+    assert found_beside(this, session) == (f"{words}; `minify resume {folder.path}` reduces it",)
+    assert folder.captured() == EXP
+
+
 def test_a_folder_within_shares_the_store_wherever_both_are_moved(tmp_path: Path) -> None:
     outer = tmp_path / "outer"
     outer.mkdir()

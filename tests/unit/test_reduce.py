@@ -17,6 +17,7 @@ from minify.passes import PASSES, Pass, Site
 from minify.passes.cut_ops import keep
 from minify.passes.shrink_dims import SHRINK_DIMS
 from minify.reduce import Session, _Sites, find_alone, reduce
+from minify.reduce.ops import cut_down
 from minify.reduce.screen import chunks, suspects, unlike_first, wrong_alone
 from minify.reduce.search import sweep_sites
 from minify.sizes import Sizes
@@ -589,6 +590,48 @@ def test_the_ops_that_the_search_ends_with_are_asked_before_their_inputs_change(
     assert reduction.explains is False
     assert [[call.name for call in case.graph.ops] for case in asked] == [["n2"]]
     assert isinstance(cases.tensor_inputs(asked[0])[0].value, Derived)
+
+
+def ops_of(case: Case) -> list[str]:
+    return [call.name for call in case.graph.ops]
+
+
+@pytest.mark.parametrize(("explaining", "left", "aside"), [("n7", ["n7"], [["n2"]]), ("n9", ["n9"], [["n2"], ["n7"]])])
+def test_ops_that_do_not_make_the_original_wrong_are_set_aside_and_the_search_goes_on_without_them(
+    explaining: str, left: list[str], aside: list[list[str]], tmp_path: Path
+) -> None:
+    def fails(case: Case) -> bool:
+        return not {"n2", "n7", "n9"}.isdisjoint(ops_of(case))
+
+    case, oracle = line(*["torch.neg"] * 12), FakeOracle(unscreened(fails))
+    session = Session(case, Observation("done"), WRONG_VALUE, oracle, tmp_path, save_base=lambda base: None)
+    reduction = reduce(session, PASSES, recorded, lambda case: explaining in ops_of(case))
+    assert reduction.explains is True and reduction.one_minimal and ops_of(reduction.case) == left
+    assert [ops_of(case) for case, _ in session.set_aside] == aside
+
+
+@pytest.mark.parametrize("culprits", [{"n2"}, {"n2", "n7"}])
+def test_where_no_ops_make_the_original_wrong_what_was_found_first_stands(culprits: set[str], tmp_path: Path) -> None:
+    def fails(case: Case) -> bool:
+        return not culprits.isdisjoint(ops_of(case))
+
+    case, oracle = line(*["torch.neg"] * 12), FakeOracle(unscreened(fails))
+    session = Session(case, Observation("done"), WRONG_VALUE, oracle, tmp_path, save_base=lambda base: None)
+    reduction = reduce(session, PASSES, recorded, lambda case: False)
+    assert reduction.explains is False and ops_of(reduction.case) == ["n2"] and not session.set_aside
+
+
+def test_a_search_past_the_first_find_that_is_stopped_ends_with_that(tmp_path: Path) -> None:
+    def fails(case: Case) -> bool:
+        return not {"n2", "n7"}.isdisjoint(ops_of(case))
+
+    case = line(*["torch.neg"] * 12)
+    alone = FakeOracle(unscreened(fails))
+    cut_down(Session(case, Observation("done"), WRONG_VALUE, alone, tmp_path, save_base=lambda base: None))
+    oracle = FakeOracle(unscreened(fails), stop_after=alone.queries + 2)
+    session = Session(case, Observation("done"), WRONG_VALUE, oracle, tmp_path, save_base=lambda base: None)
+    reduction = reduce(session, PASSES, recorded, lambda case: "n7" in ops_of(case))
+    assert reduction.stopped_by and ops_of(reduction.case) == ["n2"]
 
 
 # --- what the user's metric chose ---------------------------------------------------------------------------------------
