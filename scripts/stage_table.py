@@ -18,7 +18,7 @@ import statistics
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from scripts import bisector  # noqa: E402  (started as a file)
-from scripts.corpus_judge import Expected, named_stage, read_report, untold_inside  # noqa: E402
+from scripts.corpus_judge import CORPUS, Expected, load, named_stage, read_report, untold_inside  # noqa: E402
 from scripts.corpus_table import chosen, installed_torch, leave, wide_console  # noqa: E402
 from scripts.limited_run import private_environment, run_limited  # noqa: E402
 
@@ -51,22 +51,26 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Row:
-    """One program: what minify named, None of `inside_right` where nothing inside is expected, and what the bisector answered.
-    `rungs` of the ladder were asked, `queries` in all, from the confirming runs on."""
+    """One program: what minify named, and what the bisector answered. `rungs` of the ladder were asked, `queries` in all, from the
+    confirming runs on. It is judged when it is read, by what is expected then."""
 
-    case: str
+    expected: Expected
     stage: str
-    stage_right: bool
     inside: str
-    inside_right: bool | None
     rungs: int
     queries: int
     seconds: float
-    bisector: str
-    bisector_verdict: str
-    calls: int
+    answer: dict[str, Any]
     bisector_seconds: float
-    tail: str = field(default="", compare=False)
+
+    @property
+    def stage_right(self) -> bool:
+        return self.stage == self.expected.stage
+
+    @property
+    def inside_right(self) -> bool | None:
+        """None where nothing inside is expected."""
+        return not untold_inside(self.expected, {"inside": self.inside}) if self.expected.inside else None
 
     @property
     def right(self) -> bool:
@@ -75,6 +79,19 @@ class Row:
     @property
     def cheap(self) -> bool:
         return self.rungs <= LADDER_MOST and self.queries <= ALL_MOST
+
+    @property
+    def verdict(self) -> str:
+        return bisector.verdict(self.expected, self.answer)
+
+    @property
+    def calls(self) -> int:
+        return int(self.answer.get("calls") or 0)
+
+    def as_line(self) -> str:
+        """For `rows.jsonl`."""
+        kept = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "expected"}
+        return json.dumps({"case": self.expected.name, **kept}) + "\n"
 
 
 def main() -> int:
@@ -92,9 +109,9 @@ def main() -> int:
     with ThreadPoolExecutor(options.jobs) as pool:
         for done in as_completed([pool.submit(run_case, case, out, options.timeout) for case in left]):
             row = done.result()
-            rows[row.case] = row
+            rows[row.expected.name] = row
             with (out / "rows.jsonl").open("a", encoding="utf-8") as file:
-                file.write(json.dumps(asdict(row)) + "\n")
+                file.write(row.as_line())
             print(f"[{len(rows)}] {' | '.join(cells(row))}", file=sys.stderr, flush=True)
     shown = [rows[name] for name in sorted(rows)]
     if options.markdown:
@@ -122,8 +139,11 @@ def read_rows(out: Path) -> dict[str, Row]:
     """The rows that were written, by case; of several of one case the last."""
     path = out / "rows.jsonl"
     lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    found = [Row(**json.loads(line)) for line in lines if line]
-    return {row.case: row for row in found}
+    rows: dict[str, Row] = {}
+    for row in map(json.loads, lines):
+        name = row.pop("case")
+        rows[name] = Row(load(CORPUS / name), **row)
+    return rows
 
 
 def run_case(expected: Expected, out: Path, limit: float) -> Row:
@@ -137,10 +157,7 @@ def run_case(expected: Expected, out: Path, limit: float) -> Row:
     apart = private_environment(out / "bisector")
     asked = [sys.executable, str(ROOT / "scripts" / "bisect_one.py"), str(expected.script)]
     other = run_limited(asked, ROOT, apart, limit, out / f"{expected.name}.bisector.log")
-    tail = (ran.output.strip().splitlines() or [""])[-1]
-    return judged(
-        expected, read_report(folder), ran.seconds, read_answer(other.output, other.status), other.seconds, tail
-    )
+    return row_of(expected, read_report(folder), ran.seconds, read_answer(other.output, other.status), other.seconds)
 
 
 def read_answer(output: str, status: int | None) -> dict[str, Any]:
@@ -151,31 +168,23 @@ def read_answer(output: str, status: int | None) -> dict[str, Any]:
     return {"error": "stopped at the limit" if status is None else f"ended with status {status}"}
 
 
-def judged(
-    expected: Expected, report: dict[str, Any], seconds: float, answer: dict[str, Any], waited: float, tail: str = ""
-) -> Row:
-    stage = named_stage(report)
+def row_of(expected: Expected, report: dict[str, Any], seconds: float, answer: dict[str, Any], waited: float) -> Row:
     return Row(
-        expected.name,
-        stage,
-        stage == expected.stage and bool(report),
+        expected,
+        named_stage(report),
         str(report.get("inside") or ""),
-        not untold_inside(expected, report) if expected.inside else None,
         len(report.get("ladder") or ()),
         int(report.get("queries") or 0),
         round(seconds, 1),
-        bisector.told(answer),
-        bisector.verdict(expected, answer),
-        int(answer.get("calls") or 0),
+        answer,
         round(waited, 1),
-        tail[:200],
     )
 
 
 def cells(row: Row) -> list[str]:
     """The texts of one line of the table, one for each of COLUMNS."""
     return [
-        row.case,
+        row.expected.name,
         row.stage,
         "yes" if row.stage_right else "NO",
         row.inside,
@@ -183,8 +192,8 @@ def cells(row: Row) -> list[str]:
         str(row.rungs),
         str(row.queries),
         f"{row.seconds:.0f}",
-        row.bisector,
-        row.bisector_verdict,
+        bisector.told(row.answer),
+        row.verdict,
         str(row.calls),
         f"{row.bisector_seconds:.0f}",
     ]
@@ -194,10 +203,9 @@ def summary(rows: list[Row]) -> str:
     """The footer: what each got right, and what it took."""
     asked = [row for row in rows if row.inside_right is not None]
     given = {
-        word: sum(row.bisector_verdict == word for row in rows)
-        for word in (bisector.RIGHT, bisector.WRONG, bisector.NO_ANSWER)
+        word: sum(row.verdict == word for row in rows) for word in (bisector.RIGHT, bisector.WRONG, bisector.NO_ANSWER)
     }
-    dear = [row.case for row in rows if not row.cheap]
+    dear = [row.expected.name for row in rows if not row.cheap]
     columns = zip(*((row.queries, row.seconds, row.calls, row.bisector_seconds) for row in rows), strict=True)
     medians = [statistics.median(values) for values in columns]
     return (

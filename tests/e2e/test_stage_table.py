@@ -27,7 +27,7 @@ def test_both_are_asked_of_each_program_and_a_second_run_asks_nothing_again(root
     assert done.returncode == 0, done.stderr
     rows = stage_table.read_rows(out)
     assert set(rows) == set(NAMES)
-    assert all(row.right and row.cheap and row.bisector_verdict == RIGHT for row in rows.values()), rows
+    assert all(row.right and row.cheap and row.verdict == RIGHT for row in rows.values()), rows
     assert rows[NAMES[0]].inside and rows[NAMES[0]].calls > 5
     assert "2 programs. minify: the stage right in 2" in table.read_text()
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)

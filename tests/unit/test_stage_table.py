@@ -34,10 +34,10 @@ def answer(backend: str, subsystem: str | None = None) -> dict[str, Any]:
 
 
 def test_a_row_holds_both_answers_against_what_is_expected() -> None:
-    row = stage_table.judged(expected("Inductor", "pass", "first", "and", "second"), REPORT, 30.0, ANSWER, 12.0)
+    row = stage_table.row_of(expected("Inductor", "pass", "first", "and", "second"), REPORT, 30.0, ANSWER, 12.0)
     assert (row.stage_right, row.inside_right, row.right, row.cheap) == (True, True, True, True)
-    assert (row.rungs, row.queries, row.calls, row.bisector_verdict) == (6, 21, 12, RIGHT)
-    assert row.bisector == "inductor: post_grad_passes: first"
+    assert (row.rungs, row.queries, row.calls, row.verdict) == (6, 21, 12, RIGHT)
+    assert bisector.told(row.answer) == "inductor: post_grad_passes: first"
 
 
 @pytest.mark.parametrize(
@@ -51,15 +51,15 @@ def test_a_row_holds_both_answers_against_what_is_expected() -> None:
 def test_a_wrong_stage_and_a_wrong_application_are_told_apart(
     wanted: Expected, stage_right: bool, inside_right: bool | None
 ) -> None:
-    row = stage_table.judged(wanted, REPORT, 30.0, ANSWER, 12.0)
+    row = stage_table.row_of(wanted, REPORT, 30.0, ANSWER, 12.0)
     assert (row.stage_right, row.inside_right) == (stage_right, inside_right)
     assert row.right == (stage_right and inside_right is not False)
 
 
 def test_a_run_without_a_report_is_wrong_and_a_healthy_program_is_named_by_its_outcome() -> None:
-    assert not stage_table.judged(expected("no divergence"), {}, 1.0, {}, 1.0).right
+    assert not stage_table.row_of(expected("no divergence"), {}, 1.0, {}, 1.0).right
     healthy = REPORT | {"stage": "", "inside": "", "outcome": "no divergence"}
-    assert stage_table.judged(expected("no divergence"), healthy, 1.0, {}, 1.0).right
+    assert stage_table.row_of(expected("no divergence"), healthy, 1.0, {}, 1.0).right
 
 
 @pytest.mark.parametrize(
@@ -114,9 +114,9 @@ def test_an_answer_is_the_last_line_of_that_form() -> None:
 
 
 def rows() -> list[Row]:
-    first = stage_table.judged(expected("Inductor", "pass"), REPORT, 30.0, ANSWER, 12.0)
-    other = stage_table.judged(expected("Dynamo"), REPORT | {"queries": 41}, 50.0, answer(""), 4.0)
-    return [first, dataclasses.replace(other, case="dear")]
+    first = stage_table.row_of(expected("Inductor", "pass"), REPORT, 30.0, ANSWER, 12.0)
+    dear = dataclasses.replace(expected("Dynamo"), name="dear")
+    return [first, stage_table.row_of(dear, REPORT | {"queries": 41}, 50.0, answer(""), 4.0)]
 
 
 def test_the_footer_counts_what_was_right_and_names_what_took_too_much() -> None:
@@ -128,13 +128,14 @@ def test_the_footer_counts_what_was_right_and_names_what_took_too_much() -> None
     assert all(len(stage_table.cells(row)) == len(stage_table.COLUMNS) for row in rows())
 
 
-def test_rows_that_were_written_are_read_again_the_last_of_each_case(tmp_path: Path) -> None:
-    first, dear = rows()
-    better = dataclasses.replace(first, queries=9)
-    (tmp_path / "rows.jsonl").write_text(
-        "".join(json.dumps(dataclasses.asdict(row)) + "\n" for row in (first, dear, better))
-    )
-    assert stage_table.read_rows(tmp_path) == {"two_passes": better, "dear": dear}
+def test_rows_are_read_again_the_last_of_each_case_and_held_to_what_is_expected_now(tmp_path: Path) -> None:
+    case = corpus_judge.load(corpus_judge.CORPUS / "div_floor_inf")
+    first = stage_table.row_of(case, REPORT | {"inside": "pass one"}, 30.0, ANSWER, 12.0)
+    better = dataclasses.replace(first, inside="lowering div", queries=9)
+    stale = dataclasses.replace(better, expected=dataclasses.replace(case, stage="Dynamo"))
+    (tmp_path / "rows.jsonl").write_text("".join(row.as_line() for row in (first, stale)))
+    assert stage_table.read_rows(tmp_path) == {"div_floor_inf": better}
+    assert better.right and not first.right and not stale.right
     assert stage_table.read_rows(tmp_path / "empty") == {}
 
 
