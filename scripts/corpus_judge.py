@@ -20,6 +20,7 @@ else:
 CORPUS = Path(__file__).resolve().parents[1] / "corpus"
 MOST_LINES = 60  # a repro has fewer
 EXIT_NO_FAILURE = 1  # of minify
+LOCATES = "stage"  # the command that names a stage and reduces nothing
 BOUNDS = ("ops", "inputs", "elements")  # of the reduced program, each under `max_` and its name
 
 
@@ -28,7 +29,8 @@ class Expected:
     """What `expected.toml` says. `max_ops` is 0 and `signature` empty where there is nothing to reduce.
 
     May be left out there: `also_found`, part of a line that tells of another failure; `facts`, parts of lines that tell what
-    decides; `calls`, parts of the names of calls that must be left; `max_inputs` and `max_elements`."""
+    decides; `calls`, parts of the names of calls that must be left; `max_inputs` and `max_elements`; `stage`, the first divergent
+    stage, `no divergence` of a healthy program; `inside`, parts of the line that tells what inside the stage is to blame."""
 
     name: str
     command: str
@@ -44,6 +46,8 @@ class Expected:
     calls: tuple[str, ...] = ()
     max_inputs: int | None = None
     max_elements: int | None = None
+    stage: str = ""
+    inside: tuple[str, ...] = ()
 
     @property
     def script(self) -> Path:
@@ -90,6 +94,8 @@ def load(folder: Path) -> Expected:
         calls=tuple(row.get("calls", ())),
         max_inputs=row.get("max_inputs"),
         max_elements=row.get("max_elements"),
+        stage=row.get("stage", ""),
+        inside=tuple(row.get("inside", ())),
     )
 
 
@@ -115,7 +121,8 @@ def differences(row: Row) -> list[str]:
     if row.report.get("exit_code") != row.status:
         found.append(f"report.json says exit {row.report.get('exit_code')}")
     if row.status == 0 and expected.exit_code == 0:
-        found += repro_differences(row)
+        found += [] if expected.command == LOCATES else repro_differences(row)
+        found += misplaced(expected, row.report)
     if row.status == expected.exit_code == EXIT_NO_FAILURE:
         found += unwatched(row)
     return found
@@ -185,6 +192,26 @@ def untold(expected: Expected, report: dict[str, Any]) -> list[str]:
         for part in parts
         if not any(part in str(line) for line in report.get(key) or ())
     ]
+
+
+def named_stage(report: dict[str, Any]) -> str:
+    """What a report says of the stage, in the words of `minify stage`."""
+    return str(report.get("stage") or report.get("outcome") or "nothing")
+
+
+def untold_inside(expected: Expected, report: dict[str, Any]) -> list[str]:
+    """The parts of `inside` that the report does not say of what is to blame."""
+    return [part for part in expected.inside if part not in str(report.get("inside") or "")]
+
+
+def misplaced(expected: Expected, report: dict[str, Any]) -> list[str]:
+    """Where another stage is named than is expected, or something else inside it."""
+    found = []
+    if expected.stage and named_stage(report) != expected.stage:
+        found.append(f"stage {named_stage(report)} for {expected.stage}")
+    if missing := untold_inside(expected, report):
+        found.append(f"inside says nothing of {', '.join(map(repr, missing))}: {report.get('inside') or 'empty'}")
+    return found
 
 
 def signature_family(report: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from minify.torch_internals.switches import Handle, Switch, replaced
 
 _DECOMPOSE = "torch.fx.experimental.proxy_tensor:maybe_handle_decomp"
 _PARTITION = "min_cut_rematerialization_partition"
+_PARTITION_STEP = "torch._inductor.compile_fx:partition_fn"
 _PARTITIONERS = tuple(
     f"{module}:{_PARTITION}" for module in ("torch._inductor.compile_fx", "torch._dynamo.backends.debugging")
 )
@@ -70,8 +71,10 @@ def _decompositions(switch: Switch) -> Iterator[None]:
 @contextlib.contextmanager
 def _partitioning(switch: Switch) -> Iterator[None]:
     """Of a program with a backward: that equal calls of the joint graph become one, and that the forward saves what a minimum cut
-    says, the rest being computed again. Off, each call stays, and the forward saves what the backward reads."""
+    says, the rest being computed again. Off, each call stays, and the forward saves what the backward reads. A partitioner of the
+    user's own is an application too; without it Inductor takes its own."""
     functorch: Any = importlib.import_module("torch._functorch.config")
+    inductor: Any = importlib.import_module("torch._inductor.config")
     default = importlib.import_module("torch._functorch.partitioners").default_partition
 
     def wrap(partition: Callable[..., Any]) -> Callable[..., Any]:
@@ -85,7 +88,19 @@ def _partitioning(switch: Switch) -> Iterator[None]:
 
         return asked
 
+    def wrap_step(step: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(step)
+        def asked(*args: Any, **kwargs: Any) -> Any:
+            own = getattr(inductor, "custom_partitioner_fn", None)
+            if own is None or switch("custom_partitioner_fn", type(own).__name__):
+                return step(*args, **kwargs)
+            with inductor.patch(custom_partitioner_fn=None):
+                return step(*args, **kwargs)
+
+        return asked
+
     with contextlib.ExitStack() as stack:
+        stack.enter_context(replaced(_PARTITION_STEP, wrap_step))
         for place in _PARTITIONERS:
             stack.enter_context(replaced(place, wrap))
         yield
@@ -93,5 +108,9 @@ def _partitioning(switch: Switch) -> Iterator[None]:
 
 HANDLES = (
     Handle("decomposition", (_DECOMPOSE,), _decompositions),
-    Handle("partitioning", (*_PARTITIONERS, "torch._functorch.partitioners:default_partition"), _partitioning),
+    Handle(
+        "partitioning",
+        (*_PARTITIONERS, _PARTITION_STEP, "torch._functorch.partitioners:default_partition"),
+        _partitioning,
+    ),
 )

@@ -23,7 +23,10 @@ CONFIG_MODULES = ("torch._inductor.config", "torch._dynamo.config", "torch._func
 _PROCESS_KEYS = re.compile(
     r"^_|^trace\.|(^|[._])log_|_logp|logg|cache|remote|subproc|pgo|worker_|verbose|compile_threads|debug_dir|repro_"
 )
-_PROGRAM_KEYS = ("triton.skip_l1_cache", "cpp.gemm_cache_blocking", "cache_sdpa_constraint")
+_PROGRAM_KEYS = (
+    "triton.skip_l1_cache", "cpp.gemm_cache_blocking", "cache_sdpa_constraint",
+    "_pre_fusion_custom_pass", "_post_fusion_custom_pass",
+)  # fmt: skip
 
 
 def config_changes() -> list[tuple[str, str, Any]]:

@@ -367,6 +367,35 @@ def test_a_wrong_partition_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert named(looked(case, tmp_path)) == ("partitioning", (("min-cut",),))
 
 
+OWN_PARTITIONER = """
+from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._inductor.custom_graph_pass import CustomPartitionerFn
+
+class Swapping(CustomPartitionerFn):
+    def __call__(self, gm, joint_inputs, **kwargs):
+        forward, backward = min_cut_rematerialization_partition(gm, joint_inputs, **kwargs)
+        node = next(iter(backward.graph.find_nodes(op="call_function", target=torch.ops.aten.mm.default)))
+        node.args = node.args[::-1]
+        backward.recompile()
+        return forward, backward
+
+    def uuid(self):
+        return b"swapping"
+"""
+
+
+def test_a_partitioner_of_the_users_own_is_named(tmp_path: Path) -> None:
+    settings = dataclasses.replace(
+        with_config(custom_partitioner_fn=Const("Swapping()")), grad_mode="grad", backward="ones"
+    )
+    inputs = [given("x", tensor((8, 8), requires_grad=True), RANDN), given("w", tensor((8, 8)), RANDN)]
+    case = build(inputs, [op("y", "torch.mm", R("x"), R("w"))], ["y"], settings)
+    case = dataclasses.replace(case, program=dataclasses.replace(case.program, prelude=OWN_PARTITIONER))
+    found = looked(case, tmp_path)
+    assert named(found) == ("partitioning", (("custom_partitioner_fn",),))
+    assert str(found.culprit) == "partitioning custom_partitioner_fn (Swapping)"
+
+
 # --- through workers ----------------------------------------------------------------------------------------------------
 
 

@@ -36,12 +36,16 @@ OPTIONAL = {
     "calls": list,
     "max_inputs": int,
     "max_elements": int,
+    "stage": str,
+    "inside": list,
 }
+STAGE_KEYS = {"stage", "inside"}
 SOURCES = {"re-created from a public report", "injected", "healthy", "custom backend"}
 SIGNATURES = {
     "accuracy": {"value", "metadata:stride", "metadata:dtype", "metadata:shape", "metadata:aliasing"},
     "crash": {"exception", "signal", "hang"},
 }
+SIGNATURES["stage"] = SIGNATURES["accuracy"] | SIGNATURES["crash"]
 RE_CREATED = {
     "acosh_large_vectorised",
     "add_zeros_negative_zero",
@@ -124,20 +128,51 @@ def test_an_expectation_makes_sense(folder: Path) -> None:
         assert (expected["signature"], expected["max_ops"]) == ("", 0)
     else:
         assert expected["signature"] in SIGNATURES[expected["command"]]
-    assert (expected["max_ops"] > 0) == (expected["exit_code"] == 0)
+    assert (expected["max_ops"] > 0) == (expected["exit_code"] == 0 and expected["command"] != "stage")
 
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
 def test_what_a_report_has_to_say_is_asked_only_where_something_is_reduced(folder: Path) -> None:
     expected = expected_of(folder)
-    asked = {key: expected[key] for key in OPTIONAL if key in expected}
-    assert not asked or expected["exit_code"] == 0
+    asked = {key: expected[key] for key in OPTIONAL if key in expected and key not in STAGE_KEYS}
+    assert not asked or (expected["exit_code"] == 0 and expected["command"] != "stage")
     for key, value in asked.items():
         if isinstance(value, int):
             assert value >= 0, f"{key}: nothing is less than none"
             continue
         parts = value if isinstance(value, list) else [value]
         assert parts and all(parts), f"{key}: an empty part is part of everything; leave the key out"
+
+
+@pytest.mark.parametrize("folder", FOLDERS, ids=NAMES)
+def test_a_stage_is_expected_of_a_failure_and_no_divergence_of_a_healthy_program(folder: Path) -> None:
+    expected = expected_of(folder)
+    stage, inside = expected.get("stage"), expected.get("inside")
+    assert stage is not None or (inside is None and expected["command"] != "stage")
+    assert stage != "" and (stage is None or (stage == "no divergence") == (expected["exit_code"] == 1))
+    assert inside is None or (isinstance(inside, list) and all(inside) and stage != "no divergence")
+
+
+def test_the_stage_corpus_has_each_rung_and_each_kind_of_application_that_can_be_broken_from_outside() -> None:
+    expected = [expected_of(folder) for folder in FOLDERS]
+    stages = Counter(str(row["stage"]) for row in expected if "stage" in row)
+    assert sum(stages.values()) >= 24
+    wanted = {"Dynamo", "AOTAutograd", "decompositions", "Inductor's extern calls", "Inductor", "max-autotune"}
+    assert wanted <= stages.keys()
+    assert stages["no divergence"] >= 2 and any("backend" in stage for stage in stages)
+    parts = [part for row in expected if isinstance(row.get("inside"), list) for part in row["inside"]]  # type: ignore[attr-defined]
+    assert {
+        "decomposition",
+        "partitioning",
+        "pass",
+        "pattern match",
+        "layout",
+        "lowering",
+        "fusion",
+        "code generation",
+    } <= {*parts}
+    together = [row["inside"] for row in expected if "and" in (row.get("inside") or ())]  # type: ignore[operator]
+    assert {inside[0] for inside in together} >= {"pass", "lowering", "fusion"}  # type: ignore[index]
 
 
 def test_programs_with_two_bugs_are_named_so_and_say_which_call_is_to_be_left() -> None:

@@ -127,10 +127,48 @@ def test_optional_expectations_are_read_where_they_are_and_nothing_where_they_ar
     (tmp_path / "expected.toml").write_text("\n".join(lines))
     assert dataclasses.replace(corpus_judge.load(tmp_path), name=EXPECTED.name) == EXPECTED
     lines += ['also_found = "metadata"', 'facts = ["a", "b"]', 'calls = ["div"]', "max_inputs = 2", "max_elements = 0"]
+    lines += ['stage = "Inductor"', 'inside = ["fusion", "and"]']
     (tmp_path / "expected.toml").write_text("\n".join(lines))
     found = corpus_judge.load(tmp_path)
+    assert (found.stage, found.inside) == ("Inductor", ("fusion", "and"))
     assert (found.max_inputs, found.max_elements) == (2, 0)
     assert (found.also_found, found.facts, found.calls) == ("metadata", ("a", "b"), ("div",))
+
+
+# --- stage --------------------------------------------------------------------------------------------------------------
+
+LOCATED: dict[str, Any] = {
+    "outcome": "localised",
+    "exit_code": 0,
+    "stage": "Inductor",
+    "inside": "fusion op0+op1 (sin with cos) and op0+op2 (sin with exp)",
+}
+
+
+def test_a_run_that_only_names_the_stage_needs_no_repro() -> None:
+    stage_row = Row(
+        dataclasses.replace(EXPECTED, command="stage", max_ops=0, stage="Inductor", inside=("fusion", "and")),
+        0, 3.0, LOCATED, None, True,
+    )  # fmt: skip
+    assert corpus_judge.differences(stage_row) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"stage": "decompositions"}, "stage Inductor for decompositions"),
+        ({"stage": "Inductor", "inside": ("pass", "sin")}, "inside says nothing of 'pass': fusion op0"),
+        ({"stage": "no divergence"}, "stage Inductor for no divergence"),
+    ],
+)
+def test_another_stage_or_application_than_is_expected_differs(changed: dict[str, Any], told: str) -> None:
+    (found,) = corpus_judge.misplaced(dataclasses.replace(EXPECTED, **changed), LOCATED)
+    assert found.startswith(told)
+
+
+def test_a_reduction_is_held_to_its_stage_as_well() -> None:
+    found = corpus_judge.differences(row(REPORT | {"stage": "decompositions"}, stage="Inductor", inside=("pass",)))
+    assert found == ["stage decompositions for Inductor", "inside says nothing of 'pass': empty"]
 
 
 # --- passes -------------------------------------------------------------------------------------------------------------

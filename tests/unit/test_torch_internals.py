@@ -164,6 +164,8 @@ INDUCTOR, DYNAMO = "torch._inductor.config", "torch._dynamo.config"
         (INDUCTOR, "cpp.inject_log1p_bug_TESTING_ONLY", "accuracy"),
         (INDUCTOR, "triton.skip_l1_cache", True),
         (INDUCTOR, "cpp.gemm_cache_blocking", "2,2,2"),
+        (INDUCTOR, "_pre_fusion_custom_pass", list),
+        (INDUCTOR, "_post_fusion_custom_pass", list),
         (DYNAMO, "specialize_float", True),
         (DYNAMO, "capture_scalar_outputs", True),
         (DYNAMO, "trace_numpy", False),
