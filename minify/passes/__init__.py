@@ -11,6 +11,7 @@ from minify.passes.cut_ops import CUT_OPS
 from minify.passes.cut_pairs import CUT_PAIRS
 from minify.passes.drop_inputs import DROP_INPUTS
 from minify.passes.drop_outputs import DROP_OUTPUTS
+from minify.passes.fold_blocks import FOLD_BLOCKS
 from minify.passes.idiomatic_calls import IDIOMATIC_CALLS
 from minify.passes.inline_bodies import INLINE_BODIES
 from minify.passes.merge_inputs import MERGE_INPUTS
@@ -26,6 +27,7 @@ from minify.passes.simplify_values import SIMPLIFY_VALUES
 PASSES: tuple[Pass, ...] = (
     DROP_OUTPUTS,
     BYPASS,
+    FOLD_BLOCKS,
     CUT_OPS,
     INLINE_BODIES,
     SIMPLIFY_OPS,
