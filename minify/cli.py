@@ -25,7 +25,7 @@ from minify.errors import (
     Unstable,
     UsageError,
 )
-from minify.options import KIND, KINDS, METRIC, REDUCTION, SCRIPT, TOLERANCES, Seconds, options
+from minify.options import ACROSS, KIND, KINDS, METRIC, REDUCTION, SCRIPT, TOLERANCES, Seconds, options
 from minify.progress import counted
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def check(repro: Path, repeat: int, timeout: float) -> None:
     from minify.emit import check as run_check
 
     try:
-        code = run_check(repro, repeat, timeout)
+        code = run_check(repro, repeat, timeout).code
     except KeyboardInterrupt:
         code = CHECK_CANNOT_TELL
     click.echo({0: "good", 1: "bad"}.get(code, f"cannot tell: {repro}"), err=True)
@@ -155,6 +155,35 @@ def certify(folder: Path, workers: int | None) -> None:
         click.echo("differs: the reduced case itself does not fail any more", err=True)
     click.echo("certified" if found.holds else "not certified")
     sys.exit(0 if found.holds else EXIT_NO_FAILURE)
+
+
+@main.command(name="bisect-torch")
+@options(ACROSS)
+def bisect_torch(**given: Any) -> None:
+    """Name the first release of torch in which REPRO shows its bug, and print how to find the commit.
+
+    Each release that is asked is installed into an environment of its own. Answers are kept: run it again to go on.
+
+    Exit codes: 0 found, 1 the ends are not as said, 2 usage, 3 stopped, 4 one of the ends cannot tell.
+    """
+    from minify.across.command import bisected
+    from minify.runs import StopFlag
+
+    stop = StopFlag()
+    try:
+        with stop.listening():
+            found = bisected(given, stop, lambda line: click.echo(line, err=True))
+    except MinifyError as error:
+        _fail(str(error), error.exit_code)
+    except (Stopped, KeyboardInterrupt):
+        _fail("stopped; the answers so far are kept: run it again", EXIT_STOPPED_EARLY)
+    except OSError as error:
+        _fail(f"{error.strerror or error}: {error.filename or given['repro']}", EXIT_USAGE)
+    for line in (*found.told(), *found.git_lines()):
+        click.echo(line, err=True)
+    if found.first_bad:
+        click.echo(found.first_bad)
+    sys.exit(found.exit_code)
 
 
 def _on_script(kind: str, given: dict[str, Any], work: Work) -> None:

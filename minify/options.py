@@ -131,3 +131,36 @@ def options(*groups: tuple[Option, ...]) -> Option:
         return command
 
     return decorate
+
+
+ACROSS: tuple[Option, ...] = (
+    click.argument("repro", type=click.Path(path_type=Path)),
+    click.option(
+        "--good", required=True, metavar="VERSION", help="A release that does not show the bug, such as 2.11."
+    ),
+    click.option("--bad", required=True, metavar="VERSION", help="A later one that does."),
+    click.option("--versions", default="", metavar="A,B,...", help="The releases there are; default: what pip lists."),
+    click.option(
+        "--environment",
+        "environments",
+        multiple=True,
+        metavar="VERSION=PYTHON",
+        help="An interpreter that has this release already. May be given more than once.",
+    ),
+    click.option(
+        "--python", "base", default="", metavar="PYTHON", help="Interpreter for the environments; default: this one."
+    ),
+    click.option(
+        "--index-url", default="", metavar="URL", help="Where torch is installed from, such as PyTorch's CPU index."
+    ),
+    click.option("--keep", is_flag=True, help="Keep the environments for later runs; each takes one to several GB."),
+    click.option("--repeat", type=click.IntRange(1, 1000), default=1, show_default=True, help="Fresh runs for each."),
+    click.option("--timeout", type=Seconds(), default=600.0, help="Seconds one run may take."),
+    click.option(
+        "--out",
+        type=click.Path(path_type=Path),
+        default=Path("minify-out"),
+        show_default=True,
+        help="Where answers are kept.",
+    ),
+)

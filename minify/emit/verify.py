@@ -10,10 +10,8 @@ import dataclasses
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -25,7 +23,6 @@ from minify.oracle.nest import Nest
 from minify.verdict import Signature
 
 AT_A_TIME = 2
-_TICK_SECONDS = 0.1
 _TAIL_BYTES = 8 << 10
 # Of the user's shell, by which a program may fail that is right elsewhere. Where kernels are built, and with how many
 # processes, decides nothing.
@@ -112,18 +109,39 @@ def verifying(
             raise
 
 
-def check(path: Path, repeat: int, timeout: float) -> int:
-    """What `minify check` answers, as `git bisect run` wants it: 0 every run exits 0; 1 some run exits 1 or dies of a
-    signal that stands for a crash; 125 cannot tell (no such file, an exception that escapes it, a timeout)."""
-    codes = []
+@dataclasses.dataclass(frozen=True)
+class Checked:
+    """What fresh runs of a repro say. `code` is 0 good, every run exits 0; 1 bad, some run exits 1 or dies of a signal that stands
+    for a crash; 125 cannot tell (no such file, an exception that escapes it, a timeout). `detail` says how each run ended, or
+    why there is none; `output` is what the last one printed."""
+
+    code: int
+    detail: str
+    output: str = ""
+
+
+def check(
+    path: Path,
+    repeat: int,
+    timeout: float,
+    python: str = sys.executable,
+    should_stop: Callable[[], object] = lambda: False,
+) -> Checked:
+    """Run the file `repeat` times, by `python`. A run that is stopped cannot tell, and none comes after it."""
+    codes: list[int | None] = []
+    output = ""
     for _ in range(repeat):
+        if should_stop():
+            return Checked(CHECK_CANNOT_TELL, "stopped", output)
         try:
-            codes.append(run_alone(path, timeout, lambda: False)[0])
-        except OSError:
-            return CHECK_CANNOT_TELL
+            code, output = run_alone(path, timeout, should_stop, python)
+        except OSError as error:
+            return Checked(CHECK_CANNOT_TELL, f"{error.strerror or error}: {error.filename or path}", output)
+        codes.append(code)
+    endings = ", ".join(map(described, codes))
     if any(code not in (0, 1) and signal_name(code) not in _DEADLY for code in codes) or not codes:
-        return CHECK_CANNOT_TELL
-    return CHECK_BAD if any(codes) else CHECK_GOOD
+        return Checked(CHECK_CANNOT_TELL, endings, output)
+    return Checked(CHECK_BAD if any(codes) else CHECK_GOOD, endings, output)
 
 
 def shows(code: int | None, signature: Signature) -> bool:
@@ -143,30 +161,20 @@ def described(code: int | None) -> str:
     return "killed" if code is None else signal_name(code) or f"exit {code}"
 
 
-def run_alone(path: Path, timeout: float, should_stop: Callable[[], bool]) -> tuple[int | None, str]:
+def run_alone(
+    path: Path, timeout: float, should_stop: Callable[[], object], python: str = sys.executable
+) -> tuple[int | None, str]:
     """Exit code and last output of one run of a copy of `path`; None where it was killed, being too slow or no longer wanted."""
     with Nest() as nest:
         folder, caches, log = nest.root / "alone", nest.root / "caches", nest.root / "log"
         folder.mkdir()
-        environment.probed_into(caches / "inductor")  # half of the time of a run, and no part of any program
+        if python == sys.executable:  # what was tried here says nothing of another torch
+            environment.probed_into(caches / "inductor")  # half of the time of a run, and no part of any program
         shutil.copyfile(path, folder / "repro.py")
         if _data_beside(path).exists():
             shutil.copyfile(_data_beside(path), folder / DATA_FILE)
-        with log.open("wb") as stream:
-            process = subprocess.Popen(
-                [sys.executable, "-c", _RUN],
-                cwd=folder,
-                env=_environment(caches),
-                stdin=subprocess.DEVNULL,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-            nest.adopt(process.pid)
-            try:
-                code = _wait(process, timeout, should_stop)
-            finally:
-                _kill(process)
+        command = [python, "-c", _RUN]
+        code = nest.run(command, log, cwd=folder, env=_environment(caches), timeout=timeout, should_stop=should_stop)
         return code, _tail(log)
 
 
@@ -180,22 +188,6 @@ def _environment(caches: Path) -> dict[str, str]:
     dropped = ("PYTHONPATH", "MINIFY_", *_SWITCHES)
     kept = {name: value for name, value in os.environ.items() if name in _HARMLESS or not name.startswith(dropped)}
     return {**kept, "TORCHINDUCTOR_CACHE_DIR": str(caches / "inductor"), "TRITON_CACHE_DIR": str(caches / "triton")}
-
-
-def _wait(process: subprocess.Popen[bytes], timeout: float, should_stop: Callable[[], bool]) -> int | None:
-    deadline = time.monotonic() + timeout
-    while time.monotonic() < deadline and not should_stop():
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            return process.wait(_TICK_SECONDS)
-    return None
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    """The process and all it started, compile workers included."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(timeout=30)
 
 
 def _tail(log: Path) -> str:

@@ -12,12 +12,16 @@ import fcntl
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 GROUP_FILE = "group"
 MARK = ".minify-nest"  # a folder of the user's may bear a name like ours
+_TICK_SECONDS = 0.1
 
 # `read` fails on a group file that has no newline yet, so half a number is never taken for a group.
 _WATCHDOG = f"""
@@ -32,10 +36,10 @@ class Nest:
     """The folder that holds the workers' folders, and the watchdog over it.
 
     The folder is locked for as long as we or the watchdog live: `sweep_stale_folders` of another container, which
-    cannot see our process, leaves it alone."""
+    cannot see our process, leaves it alone. It lies in `parent`, or where temporary files do."""
 
-    def __init__(self) -> None:
-        self.root = Path(tempfile.mkdtemp(prefix=f"minify-{os.getpid()}-"))
+    def __init__(self, parent: Path | None = None) -> None:
+        self.root = Path(tempfile.mkdtemp(prefix=f"minify-{os.getpid()}-", dir=parent))
         lock = os.open(self.root, os.O_RDONLY)
         with contextlib.suppress(OSError):  # some network file systems know no locks
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -60,6 +64,39 @@ class Nest:
         (folder / GROUP_FILE).write_text(f"{pid}\n")
         return folder
 
+    def run(
+        self,
+        command: Sequence[str | Path],
+        log: Path,
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        timeout: float = float("inf"),
+        should_stop: Callable[[], object] = lambda: False,
+    ) -> int | None:
+        """The exit code of `command`, all of whose output goes to `log`; None where it was killed, being too slow or no longer
+        wanted. Nothing that it started outlives it. Raises OSError where it cannot be started."""
+        with log.open("wb") as stream:
+            process = subprocess.Popen(
+                command,
+                cwd=cwd,
+                env=env,
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        adopted = None
+        try:
+            adopted = self.adopt(process.pid)
+            return _wait(process, timeout, should_stop)
+        finally:
+            _kill(process)
+            if adopted is not None:
+                shutil.rmtree(
+                    adopted, ignore_errors=True
+                )  # its number may be another's by the time the watchdog reads it
+
     def __enter__(self) -> Nest:
         return self
 
@@ -74,9 +111,25 @@ class Nest:
         self._watchdog.wait()
 
 
-def sweep_stale_folders() -> None:
-    """Remove what pools left in the temporary folder whose process and watchdog were both killed."""
-    for folder in Path(tempfile.gettempdir()).glob("minify-*-*"):
+def _wait(process: subprocess.Popen[bytes], timeout: float, should_stop: Callable[[], object]) -> int | None:
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline and not should_stop():
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_TICK_SECONDS)
+    return None
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """The process and all it started, compile workers included."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=30)
+
+
+def sweep_stale_folders(parent: Path | None = None) -> None:
+    """Remove what was left in `parent`, or where temporary files lie, by those whose process and watchdog were both killed."""
+    for folder in (parent or Path(tempfile.gettempdir())).glob("minify-*-*"):
         named = re.fullmatch(r"minify-(\d+)-\w+", folder.name)
         marked = (folder / MARK).is_file()
         if named and marked and not _exists(int(named[1])) and _is_ours_and_unlocked(folder):

@@ -41,7 +41,7 @@ def test_a_wrong_value_shows_again_and_goes_with_the_bug(tmp_path: Path) -> None
     assert (seen.runs, seen.reproduced, seen.alone, seen.detail) == (1, 1, True, "exit 1"), seen.output
     assert "expected: 0.0 at [" in seen.output
     path.write_text(text.replace(f'torch.compile(fn, options={{"{RELU_BUG}": "accuracy"}})', "torch.compile(fn)"))
-    assert check(path, repeat=1, timeout=300) == 0
+    assert check(path, repeat=1, timeout=300).code == 0
 
 
 def test_a_compiler_that_raises_is_recognised(tmp_path: Path) -> None:

@@ -639,7 +639,7 @@ def test_exit_codes_are_read_as_what_they_stand_for(
     path = script(tmp_path, text)
     seen = verify(path, signature, runs=2, timeout=60)
     assert (seen.runs, seen.reproduced, seen.alone) == (2, reproduced, True)
-    assert check(path, 1, 60) == answer
+    assert check(path, 1, 60).code == answer
 
 
 def test_a_run_has_an_empty_folder_and_empty_caches_and_leaves_nothing(
@@ -720,7 +720,7 @@ time.sleep(600)
             if Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z":
                 raise ProcessLookupError
             __import__("time").sleep(0.05)
-    assert check(script(tmp_path, text), 1, 0.5) == 125
+    assert check(script(tmp_path, text), 1, 0.5).code == 125
 
 
 def test_a_verification_that_is_told_to_stop_before_it_starts_runs_nothing(tmp_path: Path) -> None:
@@ -774,7 +774,7 @@ def test_work_beside_a_verification_that_raises_has_its_runs_killed(tmp_path: Pa
 
 
 def test_no_file_cannot_tell(tmp_path: Path) -> None:
-    assert check(tmp_path / "missing.py", 1, 10) == 125
+    assert check(tmp_path / "missing.py", 1, 10).code == 125
 
 
 def test_one_bad_run_is_bad_and_one_unclear_run_is_unclear(tmp_path: Path) -> None:
@@ -782,7 +782,7 @@ def test_one_bad_run_is_bad_and_one_unclear_run_is_unclear(tmp_path: Path) -> No
     for endings, answer in (((0, 1, 0), 1), ((1, 125, 0), 125), ((0, 0, 0), 0)):
         counter.write_text("")
         text = f"import sys\nwith open({str(counter)!r}, 'a+') as f:\n    f.write('x'); f.seek(0); sys.exit({endings}[len(f.read()) - 1])"
-        assert check(script(tmp_path, text), 3, 60) == answer
+        assert check(script(tmp_path, text), 3, 60).code == answer
 
 
 def test_every_switch_that_a_case_may_carry_has_a_statement() -> None:
