@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from minify.case import Arg, Case, Const, digest
+from minify.features import CUDA_GRAPHS, INDUCTOR, MAX_AUTOTUNE
 from minify.localize import STAGES, Localised, Stage, first_stage, ladder
 from minify.localize.raised import raised_in
-from minify.localize.stages import CUDA_GRAPHS, INDUCTOR, MAX_AUTOTUNE
 from minify.verdict import Divergence, Observation, Outcome, Signature
 from tests.fake_oracle import FakeOracle
 from tests.reducing import HANG_SIGNATURE, RAISES, WRONG_VALUE, line
