@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from minify import store
 from minify.capture.script import Suspect
-from minify.case import Case, TensorMeta, tensor_inputs
+from minify.case import REPLAYS, Case, TensorMeta, tensor_inputs
 from minify.errors import Drift, InvalidCandidate, NoFailure, Unstable
 from minify.oracle.local import LocalOracle, calibrated
 from minify.passes.cut_ops import keep, op_names
@@ -19,7 +19,6 @@ from minify.tolerance import NOISE
 from minify.verdict import Divergence, Measured, Observation, Outcome, Signature, accuracy_signature, classify, matches
 
 RUNS = 2
-REPLAYS = 3
 MORE_RUNS = 8
 HALF = ("float16", "bfloat16")
 

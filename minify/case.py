@@ -175,6 +175,9 @@ class ScalarInput:
     dynamic: bool = False
 
 
+REPLAYS = 3  # where there are to be any
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
     """How the program is compiled and run.

@@ -11,7 +11,8 @@ import torch
 
 from minify import interpret, replay, store, torch_internals
 from minify.capture.convert import Converted, Param, Unrepresentable, python_arg
-from minify.case import Arg, Case, Const, Input, Program, Recipe, ScalarInput, Settings, TensorMeta, ValueMeta
+from minify.case import REPLAYS, Arg, Case, Const, Input, Program, Recipe, ScalarInput, Settings, TensorMeta, ValueMeta
+from minify.features import CUDA_GRAPHS, uses
 
 Naming = Callable[[object], "str | None"]
 
@@ -86,12 +87,15 @@ class Snapshot:
         return Case(Program(self.converted.graph, self.level, prelude), tuple(inputs), self._case_settings(inputs))
 
     def _case_settings(self, inputs: Sequence[Input | ScalarInput]) -> Settings:
-        """The settings, and the config without which a compiler takes an int for a constant the first time it sees it."""
+        """The settings, and the config without which a compiler takes an int for a constant the first time it sees it. With CUDA
+        graphs, the replays: the first run of a graph is none, and the second records it."""
+        settings = self.settings
         names = [item.name for item in inputs if isinstance(item, ScalarInput) and item.dynamic]
-        if not names or self.settings.dynamic:
-            return self.settings
-        sources = torch_internals.dynamic_numbers(names)
-        return dataclasses.replace(self.settings, config=(*self.settings.config, *sources))
+        if names and not settings.dynamic:
+            config = (*settings.config, *torch_internals.dynamic_numbers(names))
+            settings = dataclasses.replace(settings, config=config)
+        on_gpu = any(isinstance(item, Input) and item.meta.device.startswith("cuda") for item in inputs)
+        return dataclasses.replace(settings, replays=REPLAYS) if on_gpu and uses(settings, CUDA_GRAPHS) else settings
 
 
 def _fresh(users: dict[int, int]) -> int:

@@ -6,29 +6,10 @@ Whoever adds a rung adds a row. Asks nothing; a rung is the same case with other
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 
 from minify import case as cases
 from minify.case import Arg, Case, Settings
-
-INDUCTOR = "torch._inductor.config"
-REPLAYS = 3  # of a CUDA graph, each after a run with other values
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Feature:
-    """Something that a program may ask of Inductor. `modes` says which mode each mode that turns it on becomes without it,
-    `configs` which Inductor configs turn it on."""
-
-    modes: Mapping[str, str | None]
-    configs: tuple[str, ...]
-
-
-MAX_AUTOTUNE = Feature(
-    {"max-autotune": "reduce-overhead", "max-autotune-no-cudagraphs": None},
-    ("max_autotune", "max_autotune_pointwise", "max_autotune_gemm", "coordinate_descent_tuning"),
-)
-CUDA_GRAPHS = Feature({"max-autotune": "max-autotune-no-cudagraphs", "reduce-overhead": None}, ("triton.cudagraphs",))
+from minify.features import CUDA_GRAPHS, INDUCTOR, MAX_AUTOTUNE, Feature, config_key, without
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -36,8 +17,7 @@ class Stage:
     """A rung: the program compiled through the chain up to and including step `name`, which may be `part_of` a larger one.
 
     The case keeps its own settings but for what stands here: another `backend`, to which mode and options mean nothing;
-    another `mode` of Inductor; `without` features; `config` changes (module, key, value) in place of its own. A case that uses the
-    feature `replayed` is replayed, if it says nothing of that itself."""
+    another `mode` of Inductor; `without` features; `config` changes (module, key, value) in place of its own."""
 
     name: str
     backend: str = ""
@@ -45,7 +25,6 @@ class Stage:
     without: tuple[Feature, ...] = ()
     config: tuple[tuple[str, str, Arg], ...] = ()
     part_of: str = ""
-    replayed: Feature | None = None
 
     def of(self, case: Case) -> Case:
         """The question that this rung asks of `case`."""
@@ -56,13 +35,11 @@ class Stage:
             settings = dataclasses.replace(settings, backend=self.backend, mode=None, options=())
         if self.mode:
             settings = dataclasses.replace(_options_as_configs(settings), mode=self.mode)
-        if self.replayed and without(settings, self.replayed) != settings:
-            settings = dataclasses.replace(settings, replays=settings.replays or REPLAYS)
         changed = {change[:2] for change in self.config}
         kept = tuple(change for change in settings.config if change[:2] not in changed)
         settings = dataclasses.replace(
             settings,
-            options=tuple(item for item in settings.options if (INDUCTOR, _config_key(item[0])) not in changed),
+            options=tuple(item for item in settings.options if (INDUCTOR, config_key(item[0])) not in changed),
             config=(*kept, *self.config),
         )
         return dataclasses.replace(case, settings=settings)
@@ -78,8 +55,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("Inductor's extern calls", mode="lite", without=(MAX_AUTOTUNE, CUDA_GRAPHS), part_of="Inductor"),
     Stage("Inductor", without=(MAX_AUTOTUNE, CUDA_GRAPHS)),
     Stage("max-autotune", without=(CUDA_GRAPHS,)),
-    # The first run of a graph is no replay, and the second records it: a stale buffer or address shows in those after.
-    Stage("CUDA graphs", replayed=CUDA_GRAPHS),
+    Stage("CUDA graphs"),  # replayed, as the case itself is
 )
 
 
@@ -107,29 +83,9 @@ def backend_name(case: Case) -> str:
     return backend if isinstance(backend, str) else str(getattr(backend, "text", backend))
 
 
-def without(settings: Settings, feature: Feature) -> Settings:
-    """`settings` that do not ask for `feature`."""
-    return dataclasses.replace(
-        settings,
-        mode=feature.modes.get(settings.mode or "", settings.mode),
-        options=tuple(
-            (key, value) for key, value in settings.options if not (value and _config_key(key) in feature.configs)
-        ),
-        config=tuple(
-            (module, key, value)
-            for module, key, value in settings.config
-            if not (value and module == INDUCTOR and key in feature.configs)
-        ),
-    )
-
-
 def _options_as_configs(settings: Settings) -> Settings:
     """`torch.compile` takes a mode or options, not both."""
-    options = {_config_key(key): value for key, value in settings.options}
+    options = {config_key(key): value for key, value in settings.options}
     kept = tuple(change for change in settings.config if change[0] != INDUCTOR or change[1] not in options)
     configs = tuple((INDUCTOR, key, value) for key, value in options.items())
     return dataclasses.replace(settings, options=(), config=(*kept, *configs))
-
-
-def _config_key(option: str) -> str:
-    return option.replace("-", "_")

@@ -14,7 +14,8 @@ import torch
 from minify import case as cases
 from minify import diagnosis
 from minify import locate as locating
-from minify.ablation import Application, alone, without
+from minify.ablation import Ablation, Application, alone, without
+from minify.artifacts import CODE, file_name
 from minify.attempt import Attempt
 from minify.baseline import Baseline
 from minify.capture.script import Suspect, Watched
@@ -53,6 +54,15 @@ class Answering(FakeOracle):
         self.asked_for_kernels.append(case)
         return self.finding
 
+    def graphs(self, case: Case) -> tuple[GraphSeen, ...]:
+        self.queries += 1
+        return (GraphSeen("forward", DIVERGED.divergences[0], "relu", "aten.relu.default"),)
+
+    def write_artifacts(self, case: Case, ablation: Ablation | None, folder: Path) -> None:
+        self.queries += 1
+        folder.mkdir(parents=True)
+        (folder / file_name(1, CODE, "")).write_text(f"main()\n{case.settings.mode}\n")
+
     @staticmethod
     def seen(kind: str, case: Case) -> Observation:
         inductor = case.settings.backend == "inductor" and case.settings.mode is None
@@ -60,12 +70,6 @@ class Answering(FakeOracle):
         if not inductor or case.graph != failing.graph:
             return RIGHT
         return DIVERGED if kind == "accuracy" else Observation("compile", crash=RAISES)
-
-    def graphs(self, case: Case) -> tuple[GraphSeen, ...]:
-        return ()
-
-    def write_artifacts(self, case: Case, ablation: object, folder: Path) -> None:
-        folder.mkdir(parents=True)
 
 
 class Script:
@@ -155,6 +159,9 @@ def test_the_stage_of_a_wrong_result_is_named_and_the_script_not_watched_for_cra
         "passes": questions["Inductor's extern calls"],
     }
     assert [row["stage"] for row in report.ladder] == list(questions)
+    assert (report.first_node["part"], report.first_node["node"], report.first_node["region"]) == ("forward", "relu", 1)
+    assert report.evidence["diff"][3:] == [" main()", "-lite", "+None"] and report.evidence["cut"] == 0
+    assert all((report.folder / report.evidence[name]).is_file() for name in ("with", "without", "file"))
 
 
 def test_what_of_inductor_is_to_blame_is_told_with_all_that_was_left_out(

@@ -10,9 +10,11 @@ import pytest
 import torch
 
 from minify import worker
-from minify.baseline import REPLAYS, confirm, replayed
+from minify.baseline import confirm, replayed
+from minify.capture.convert import Converted, Param
 from minify.capture.script import Suspect
-from minify.case import Case, Const, Recipe, Ref, ScalarInput, Settings
+from minify.capture.snapshot import Snapshot
+from minify.case import REPLAYS, Case, Const, Recipe, Ref, ScalarInput, Settings
 from minify.decisive.rows import settings as setting_changes
 from minify.emit import Facts, emit
 from minify.localize import ladder
@@ -103,12 +105,24 @@ def test_what_failed_in_a_later_run_of_the_script_and_not_by_itself_is_asked_wit
         confirm(compiled_by("right", 0), Suspect(0, Path("0.case"), True), oracle)
 
 
-def test_the_rung_of_cuda_graphs_is_replayed_and_the_one_below_is_not() -> None:
-    case = dataclasses.replace(compiled_by("right", 0), settings=Settings(mode="reduce-overhead"))
-    below, last = (question.settings for _, question in ladder(case)[-2:])
-    assert (below.replays, below.mode, last.replays, last.mode) == (0, None, 3, "reduce-overhead")
-    plain = dataclasses.replace(case, settings=Settings())
-    assert all(question.settings.replays == 0 for _, question in ladder(plain))
+@pytest.mark.parametrize(
+    ("device", "settings", "replays"),
+    [
+        ("cuda:0", Settings(mode="reduce-overhead"), REPLAYS),
+        ("cuda:0", Settings(options=(("triton.cudagraphs", True),)), REPLAYS),
+        ("cuda:0", Settings(), 0),
+        ("cuda:0", Settings(backend="eager", mode="reduce-overhead"), 0),
+        ("cpu", Settings(mode="reduce-overhead"), 0),
+    ],
+)
+def test_a_program_is_replayed_where_there_are_cuda_graphs(
+    device: str, settings: Settings, replays: int, tmp_path: Path
+) -> None:
+    meta = dataclasses.replace(tensor((2,), flags=("zerotensor",)), device=device)  # of which nothing has to be kept
+    converted = Converted(build([given("x", meta)], [], ["x"]).graph, (Param("x", 0),), frozenset())
+    case = Snapshot(converted, (meta,), {}, settings).case(tmp_path)
+    assert case.settings.replays == replays
+    assert ladder(case)[-1][1] == case, "the last rung is the case itself, replays included"
 
 
 def test_fewer_replays_are_simpler_and_that_there_are_any_is_told_as_decisive() -> None:
