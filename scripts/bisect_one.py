@@ -115,7 +115,8 @@ def main() -> None:
         nonlocal calls
         calls += 1
         torch._dynamo.reset()
-        inductor = CompilerBisector.get_backend() == "inductor"
+        # The bisector puts backends of its own in place of the script's, and they have no modes; options are the backend's own.
+        inductor = CompilerBisector.get_backend() == asked.how.get("backend", "inductor") == "inductor"
         how = {key: value for key, value in asked.how.items() if inductor or key not in ("mode", "options")}
         try:
             with torch._inductor.config.patch(fallback_random=asked.random, force_disable_caches=True):

@@ -68,7 +68,7 @@ def test_a_run_without_a_report_is_wrong_and_a_healthy_program_is_named_by_its_o
         ("Dynamo", "", [("eager", None)]),
         ("AOTAutograd", "", [("aot_eager", None)]),
         ("decompositions", "decomposition audio.clip", [("aot_eager_decomp_partition", "decomposition")]),
-        ("decompositions", "partitioning cse", [("aot_eager_decomp_partition", "aot_eager_decomp_partition_cse")]),
+        ("decompositions", "step cse", [("aot_eager_decomp_partition", "aot_eager_decomp_partition_cse")]),
         ("Inductor", "pass pre_grad.own", [("inductor", "pre_grad_passes")]),
         ("Inductor", "pass joint.own", [("inductor", "joint_graph_passes")]),
         ("Inductor", "pattern match relu", [("inductor", "joint_graph_passes"), ("inductor", "post_grad_passes")]),
@@ -93,9 +93,10 @@ def test_the_bisector_is_right_where_it_names_the_backend_and_subsystem_with_the
     assert {bisector.verdict(wanted, answer(*each)) for each in others} == {WRONG}
 
 
-def test_a_subsystem_beside_the_fault_is_wrong() -> None:
+def test_a_subsystem_beside_the_fault_is_wrong_and_none_where_there_is_one_is_no_answer() -> None:
     assert bisector.verdict(expected("Inductor", "lowering", "relu"), answer("inductor", "post_grad_passes")) == WRONG
-    assert bisector.verdict(expected("Inductor", "lowering", "relu"), answer("inductor")) == WRONG
+    assert bisector.verdict(expected("Inductor", "lowering", "relu"), answer("inductor")) == NO_ANSWER
+    assert bisector.verdict(expected("Inductor", "fusion"), answer("inductor")) == RIGHT
 
 
 def test_nothing_found_is_right_for_a_healthy_program_alone_and_a_bisection_that_died_is_no_answer() -> None:
