@@ -25,7 +25,7 @@ from minify.errors import (
     Unstable,
     UsageError,
 )
-from minify.options import KIND, KINDS, METRIC, REDUCTION, SCRIPT, TOLERANCES, Seconds, options
+from minify.options import KIND, KINDS, METRIC, REDUCTION, ROW, SCRIPT, TOLERANCES, Seconds, options
 from minify.progress import counted
 
 if TYPE_CHECKING:
@@ -71,24 +71,48 @@ def crash(**given: Any) -> None:
 
 
 @main.command()
-@options(SCRIPT, KIND, TOLERANCES)
+@options(SCRIPT, KIND, ROW, TOLERANCES)
 def stage(**given: Any) -> None:
     """Name the first stage of the compile chain at which SCRIPT, or a repro.py, goes wrong. Reduces nothing.
 
-    Exit codes: 0 a stage is named, 1 no divergence, 2 usage, 3 stopped, 4 unstable or not reproducible.
+    Exit codes: 0 a stage is named, 1 no divergence, 2 usage, 3 stopped, 4 unstable or not reproducible. Of one question (--off,
+    --only, --rung), as `git bisect run` wants: 0 passes, 1 fails, 125 cannot tell.
     """
-    only = given.pop("kind")
-    kinds = (only,) if only else KINDS
+    kind = given.pop("kind")
+    kinds = (kind,) if kind else KINDS
+    words = [(f"--{flag}", text) for flag in ("off", "only") for text in given.pop(flag)]
+    rung = given.pop("rung")
+    work = _one_question(kinds, words, rung) if words or rung else _stage(kinds)
+    _on_script(kinds[0], given, work)
+
+
+def _stage(kinds: tuple[str, ...]) -> Work:
+    """To climb the ladder and to look inside the stage that it names."""
 
     def locate(request: Request, folder: RunFolder, stop: StopFlag, screen: Screen) -> list[Report]:
         from minify.locate import locate
 
         return [locate(request, kinds, folder, stop, screen)]
 
-    work = Work(
-        locate, _tell_stage, lambda report: report.stage or report.outcome, "before a stage was named", "run it again"
-    )
-    _on_script(kinds[0], given, work)
+    def answer(report: Report) -> str:
+        return report.stage or report.outcome
+
+    return Work(locate, _tell_stage, answer, "before a stage was named", "run it again")
+
+
+def _one_question(kinds: tuple[str, ...], words: list[tuple[str, str]], rung: str) -> Work:
+    """To ask one row of the tables again."""
+    from minify import rerun
+
+    try:
+        chosen = rerun.chosen(rung, words)
+    except UsageError as error:
+        _fail(str(error), error.exit_code)
+
+    def ask(request: Request, folder: RunFolder, stop: StopFlag, screen: Screen) -> list[Report]:
+        return [rerun.rerun(request, kinds, chosen, folder, stop, screen)]
+
+    return Work(ask, _tell_row, lambda report: report.outcome, "before it was answered", "run it again")
 
 
 @main.command()
@@ -253,6 +277,7 @@ def _tell_reduction(report: Report) -> None:
     for words, facts in (("decisive", report.decisive), ("not decisive", report.not_decisive)):
         for fact in facts:
             click.echo(f"{words}: {fact}", err=True)
+    _tell_inside(report)
     click.echo(
         f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {counted(report.queries, 'query')}, {report.seconds:.0f} s",
         err=True,
@@ -265,6 +290,24 @@ def _tell_reduction(report: Report) -> None:
         click.echo(f"minify: {report.message}", err=True)
 
 
+def _tell_inside(report: Report) -> None:
+    if report.inside:
+        shown = "with it fails, without it passes" + (
+            "" if report.inside.endswith("as a whole") else ", alone it fails"
+        )
+        click.echo(f"inside {report.stage}: {report.inside}: {shown}", err=True)
+
+
+def _tell_row(report: Report) -> None:
+    from minify.report.ladder import table
+
+    for rows, named in ((report.ladder, "stage"), (report.ablations, "left_out")):
+        for line in table(rows, named) if rows else ():
+            click.echo(line, err=True)
+    if report.message:
+        click.echo(f"minify: {report.message}", err=True)
+
+
 def _tell_stage(report: Report) -> None:
     from minify.report.ladder import short_digest, table
 
@@ -273,10 +316,11 @@ def _tell_stage(report: Report) -> None:
     if report.stage_pair:
         with_it, without = (short_digest(report.stage_pair[answer]) for answer in ("fails", "passes"))
         click.echo(f"with {report.stage} it fails ({with_it}), without it passes ({without})", err=True)
-    if report.inside:
-        click.echo(
-            f"inside {report.stage}: {report.inside}: with it fails, without it passes, alone it fails", err=True
-        )
+    _tell_inside(report)
+    for line in table(report.ablations, "left_out") if report.ablations else ():
+        click.echo(line, err=True)
+    if again := [row["replay"] for row in (*report.ladder, *report.ablations) if row.get("replay")]:
+        click.echo(f"each row can be asked again, the last by: {again[-1]}", err=True)
     for note in report.notes:
         click.echo(f"note: {note}", err=True)
     said = f"{report.signature}, " if report.signature else ""

@@ -7,14 +7,18 @@ more of a stage adds a step to `diagnose`, a field to `Diagnosis`, and to `told`
 from __future__ import annotations
 
 import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
 from minify import case as cases
 from minify.attempt import Attempt
 from minify.case import Case
 from minify.errors import Stopped
 from minify.localize import Localised, first_stage, ladder
-from minify.localize.inside import Inside, has_parts, look_inside
+from minify.localize.inside import Inside, Row, has_parts, look_inside
 from minify.report import Report
+from minify.runs import Request
 from minify.verdict import Signature
 
 
@@ -36,17 +40,50 @@ class Diagnosis:
     def notes(self) -> tuple[str, ...]:
         return (*self.located.notes, *_said(self.inside, self.located))
 
-    def told(self, report: Report) -> Report:
-        """`report` with what was found out in it."""
+    def told(self, report: Report, request: Request) -> Report:
+        """`report` with what was found out in it, each row of its tables with the command line that asks it again."""
+
+        def again(row: dict[str, object], *options: str) -> dict[str, object]:
+            return row | {"replay": stage_command(request, report.repro, options) if row["digest"] else ""}
+
         return dataclasses.replace(
             report,
             stage=self.located.stage,
             stage_pair=self.located.pair(),
-            ladder=self.located.rows(),
+            ladder=tuple(again(rung.as_row(), "--rung", rung.stage) for rung in self.located.rungs),
             inside=self.culprit,
-            ablations=tuple(row.as_row() for row in self.inside.table) if self.inside else (),
+            ablations=tuple(
+                again(row.as_row(), *self._options(row)) for row in (self.inside.table if self.inside else ())
+            ),
             notes=(*report.notes, *self.notes),
         )
+
+    def _options(self, row: Row) -> tuple[str, ...]:
+        """What `minify stage` is given to ask a row of the ablation table again: the rung, unless it is the case itself."""
+        failing = self.located.failing
+        assert failing is not None
+        rung = () if row.ablation.kind and failing is self.located.rungs[-1] else ("--rung", failing.stage)
+        return (*rung, *row.ablation.options())
+
+
+# Options of `minify stage` by the field of a request that they set. A repro holds by itself what the latter two say of a script.
+_OPTIONS = {"kind": "--kind", "atol": "--atol", "rtol": "--rtol", "reference": "--reference", "timeout": "--timeout"}
+_OF_SCRIPTS = {"region": "--region", "level": "--level", "device": "--device", "backend": "--backend", "mode": "--mode"}
+_FLAGS = {"dynamic": {True: "--dynamic", False: "--static"}, "train": {True: "--train"}}
+
+
+def stage_command(request: Request, repro: Path | None, options: Sequence[str] = ()) -> str:
+    """`minify stage` with `options`, of the failure that `request` describes: of its repro, if there is one, else of its script."""
+    plain = Request("", "")
+    words = ["minify", "stage", str(repro or request.script)]
+    for field, option in (_OPTIONS if repro else _OPTIONS | _OF_SCRIPTS).items():
+        value = getattr(request, field)
+        if value != getattr(plain, field):
+            words += [option, str(value)]
+    if not repro:
+        words += [flags[value] for field, flags in _FLAGS.items() if (value := getattr(request, field)) in flags]
+    arguments = ["--", *request.args] if request.args and not repro else []
+    return shlex.join([*words, *options, *arguments])
 
 
 def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0) -> Diagnosis:

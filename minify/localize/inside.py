@@ -95,6 +95,7 @@ class Row:
     numbers: Divergence | None = None
     seconds: float = 0.0
     digest: str = ""
+    cached: bool = False
 
     @property
     def fails(self) -> bool:
@@ -113,6 +114,7 @@ class Row:
             "signature": None if self.signature is None else dataclasses.asdict(self.signature),
             "numbers": None if self.numbers is None else dataclasses.asdict(self.numbers),
             "seconds": round(self.seconds, 3),
+            "cached": self.cached,
             "digest": self.digest,
             "config": list(kind.config) if kind and self.ablation == alone(kind.name) else [],
         }
@@ -218,7 +220,7 @@ class _Asker:
                 if verdict is None:
                     raise _Spent
                 self.listed = self.listed or verdict.observation.applications
-                self.note(_row(ablation, verdict, self._digest))
+                self.note(seen_without(ablation, verdict, self._digest))
             yield self._rows[ablation]
 
     def note(self, row: Row) -> None:
@@ -235,15 +237,18 @@ class _Asker:
         return Inside(culprit, tuple(table), self._oracle.queries - self._before, notes)
 
 
-def _row(ablation: Ablation, verdict: Verdict, case: str) -> Row:
+def seen_without(ablation: Ablation, verdict: Verdict, case: str) -> Row:
+    """The row of what was left out of the case of that digest, by the verdict on it."""
     seen = verdict.observation
+    rows = seen.divergences or seen.drift or ((seen.within,) if seen.within else ())
     return Row(
         ablation,
         NOT_HERE if seen.invalid.startswith(NOT_HERE) else verdict.outcome.value,
         seen.crash or accuracy_signature(seen.divergences),
-        max(seen.divergences or seen.drift, key=lambda row: row.excess, default=None),
+        max(rows, key=lambda row: row.excess, default=None),
         seen.seconds,
         ablations.digest(case, ablation),
+        verdict.cached,
     )
 
 
