@@ -73,7 +73,8 @@ _FLAGS = {"dynamic": {True: "--dynamic", False: "--static"}, "train": {True: "--
 
 
 def stage_command(request: Request, repro: Path | None, options: Sequence[str] = ()) -> str:
-    """`minify stage` with `options`, of the failure that `request` describes: of its repro, if there is one, else of its script."""
+    """`minify stage` with `options`, of the failure that `request` describes: of its repro, if there is one, else of its script, in
+    the folder that this one was run in, since a script may read files by names relative to it."""
     plain = Request("", "")
     words = ["minify", "stage", str(repro or request.script)]
     for field, option in (_OPTIONS if repro else _OPTIONS | _OF_SCRIPTS).items():
@@ -83,7 +84,12 @@ def stage_command(request: Request, repro: Path | None, options: Sequence[str] =
     if not repro:
         words += [flags[value] for field, flags in _FLAGS.items() if (value := getattr(request, field)) in flags]
     arguments = ["--", *request.args] if request.args and not repro else []
-    return shlex.join([*words, *options, *arguments])
+    command = shlex.join([*words, *options, *arguments])
+    return command if repro else in_this_folder(command)
+
+
+def in_this_folder(command: str) -> str:
+    return f"{shlex.join(['cd', str(Path.cwd())])} && {command}"
 
 
 def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0) -> Diagnosis:

@@ -18,7 +18,7 @@ from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case
 from minify.confirmation import graver
-from minify.diagnosis import Diagnosis, diagnose
+from minify.diagnosis import Diagnosis, diagnose, in_this_folder
 from minify.errors import (
     EXIT_NO_FAILURE,
     EXIT_REDUCED,
@@ -194,7 +194,8 @@ def _before_graph(request: Request, folder: RunFolder, error: FailsInDynamo) -> 
         stage="Dynamo",
         stage_pair={"fails": command, "passes": without},
         ladder=tuple(
-            rung.as_row() | {"replay": command} for rung, command in zip(rungs, (without, command), strict=True)
+            rung.as_row() | {"replay": in_this_folder(words)}
+            for rung, words in zip(rungs, (without, command), strict=True)
         ),
         message=str(error),
     )
