@@ -151,8 +151,9 @@ def test_a_row_that_is_asked_again_by_its_own_command_gives_the_same_answer_from
         assert command[:1] == ["cd"] and command[2:5] == ["&&", "minify", "stage"]
         out = elsewhere / str(number)
         with Run(elsewhere, *command[4:], "--out", out) as run:
-            code = run.code()
-            again = report(out)
+            code, stderr = run.code(), run.stderr
+        again = report(out)
+        assert again["ablations"] or again["ladder"], stderr
         (*_, last) = again["ablations"] or again["ladder"]
         assert (last["outcome"], last["digest"]) == (asked["outcome"], asked["digest"])
         assert code == {"passes": 0, "fails": 1}[asked["outcome"]]
