@@ -42,12 +42,14 @@ class Kind:
     note: str = ""
 
 
-_DECOMPOSITIONS, _INDUCTOR = "decompositions", "Inductor"
+_AOT, _DECOMPOSITIONS, _INDUCTOR = "AOTAutograd", "decompositions", "Inductor"
 _CONFIG = "torch._inductor.config"
 _THRESHOLDS = ("opcount", "reads", "acc_reads")
 KINDS: tuple[Kind, ...] = (
+    Kind("functionalization", (_AOT, _DECOMPOSITIONS), "step"),
     Kind("decomposition", (_DECOMPOSITIONS,), "decomposition"),
-    Kind("partitioning", (_DECOMPOSITIONS, _INDUCTOR), "partitioning"),
+    Kind("partitioning", (_AOT, _DECOMPOSITIONS, _INDUCTOR), "partitioning"),
+    Kind("cse", (_AOT, _DECOMPOSITIONS, _INDUCTOR), "step", ("torch._functorch.config.cse = False",)),
     Kind(
         "precision",
         (_INDUCTOR,),

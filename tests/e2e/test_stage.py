@@ -144,9 +144,9 @@ def test_a_row_that_is_asked_again_by_its_own_command_gives_the_same_answer_from
     row = staged(INJECTED_RELU, tmp_path)[3]
     rungs = {one["stage"]: one for one in row["ladder"]}
     left_out = {one["left_out"]: one for one in row["ablations"]}
-    elsewhere = tmp_path / "else where"
+    elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    for number, asked in enumerate((rungs[AOT], left_out["--off lowering:relu"], left_out["--off fusion"])):
+    for number, asked in enumerate((rungs[AOT], left_out["--off lowering:relu"], left_out["nothing off"])):
         command = shlex.split(asked["replay"])
         assert command[:1] == ["cd"] and command[2:5] == ["&&", "minify", "stage"]
         out = elsewhere / str(number)
