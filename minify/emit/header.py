@@ -73,8 +73,9 @@ def _stage(facts: Facts) -> str:
     """One line, however much inside the stage is to blame."""
     if not facts.inside:
         return f"First divergent stage: {facts.stage}."
-    text = f"First divergent stage: {facts.stage}; inside it: {facts.inside}"
-    return textwrap.shorten(text, WIDTH - 1, placeholder=" ...") + "."
+    return textwrap.shorten(
+        f"First divergent stage: {facts.stage}; inside it: {facts.inside}.", WIDTH, placeholder=" ..."
+    )
 
 
 def title(case: Case, signature: Signature, row: Divergence | None) -> str:

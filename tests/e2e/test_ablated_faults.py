@@ -44,8 +44,8 @@ def mark(*args):
 def marked():
     return getattr(V.graph, "part_at_work", False)
 
-def first_input_is_moved():
-    return f"{next(iter(V.graph.graph_inputs))}.add_(1)"
+def last_input_is_moved():
+    return f"{list(V.graph.graph_inputs)[-1]}.add_(1)"
 """
 WRONG_EXP = """
 from torch._inductor.codegen import cpp
@@ -206,7 +206,7 @@ from torch._inductor.codegen.memory_planning import MemoryPlanner
 
 def moving(right):
     def plan(planner, lines):
-        return [first_input_is_moved(), *right(planner, lines)]
+        return [last_input_is_moved(), *right(planner, lines)]
     return plan
 
 wrap(MemoryPlanner, "plan", moving)
@@ -224,7 +224,7 @@ from torch._inductor.codegen.wrapper import ReuseLine
 def moving(right):
     def codegen(line, code):
         right(line, code)
-        code.writeline(first_input_is_moved())
+        code.writeline(last_input_is_moved())
     return codegen
 
 wrap(ReuseLine, "codegen", moving)
