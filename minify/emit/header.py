@@ -70,12 +70,11 @@ def header(
 
 
 def _stage(facts: Facts) -> str:
-    """One line, however much inside the stage is to blame."""
+    """Two lines at most, however much inside the stage is to blame."""
     if not facts.inside:
         return f"First divergent stage: {facts.stage}."
-    return textwrap.shorten(
-        f"First divergent stage: {facts.stage}; inside it: {facts.inside}.", WIDTH, placeholder=" ..."
-    )
+    text = f"First divergent stage: {facts.stage}; inside it: {facts.inside}."
+    return " ".join(textwrap.wrap(text, WIDTH, max_lines=2, placeholder=" ..."))
 
 
 def title(case: Case, signature: Signature, row: Divergence | None) -> str:
