@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 OFF, ONLY = "--off", "--only"
 RUN = "run"  # not a kind of application: whether what was compiled is run at all
@@ -17,17 +17,28 @@ RUN = "run"  # not a kind of application: whether what was compiled is run at al
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Ablation:
-    """Which applications of one kind stay: all but `names` or, if `only`, those alone. Of no kind: nothing is left out.
+    """Which applications of one kind stay: all but `names` or, if `only`, those alone. Of no kind: nothing is left out. `also` are
+    those of other kinds that are left out of the same question.
 
-    A question with an ablation is answered with what could be left out: of its kind, or of every kind if it `lists_all`."""
+    A question with an ablation is answered with what could be left out: of its kinds, or of every kind if it `lists_all`."""
 
     kind: str = ""
     names: tuple[str, ...] = ()
     only: bool = False
+    also: tuple[Ablation, ...] = ()
+
+    @property
+    def parts(self) -> tuple[Ablation, ...]:
+        """One for each kind."""
+        return dataclasses.replace(self, also=()), *self.also
+
+    def of(self, kind: str) -> Ablation | None:
+        """The part of that kind."""
+        return next((part for part in self.parts if part.kind == kind), None)
 
     @property
     def lists_all(self) -> bool:
-        return self.kind in ("", RUN)
+        return any(part.kind in ("", RUN) for part in self.parts)
 
     def keeps(self, name: str) -> bool:
         return (name in self.names) == self.only
@@ -40,7 +51,8 @@ class Ablation:
         if not self.kind:
             return ()
         flag = ONLY if self.only and self.names else OFF
-        return flag, f"{self.kind}:{','.join(self.names)}" if self.names else self.kind
+        words = flag, f"{self.kind}:{','.join(self.names)}" if self.names else self.kind
+        return words + tuple(word for part in self.also for word in part.options())
 
 
 WATCHED = Ablation()
@@ -66,6 +78,19 @@ def parse(flag: str, text: str) -> Ablation:
     if flag not in (OFF, ONLY) or not kind or (flag == ONLY and not names):
         raise ValueError(f"{flag} {text}: give --off KIND, --off KIND:NAME,NAME or --only KIND:NAME,NAME")
     return Ablation(kind, names, only=flag == ONLY or not names)
+
+
+def combined(ablations: Sequence[Ablation]) -> Ablation:
+    """All of it left out of one question. Raises ValueError where one names what is to stay of a kind and another what is not."""
+    kinds: dict[str, Ablation] = {}
+    for ablation in ablations:
+        before = kinds.setdefault(ablation.kind, ablation)
+        if before.only != ablation.only:
+            raise ValueError(f"{before} {ablation}: of one kind give all, or what is off, or what alone is on")
+        names = tuple(dict.fromkeys((*before.names, *ablation.names)))
+        kinds[ablation.kind] = dataclasses.replace(before, names=names)
+    first, *others = kinds.values() or (WATCHED,)
+    return dataclasses.replace(first, also=tuple(others))
 
 
 def digest(case: str, ablation: Ablation) -> str:

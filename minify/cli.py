@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +25,7 @@ from minify.errors import (
     Unstable,
     UsageError,
 )
-from minify.options import ACROSS, KIND, KINDS, METRIC, REDUCTION, SCRIPT, TOLERANCES, Seconds, options
+from minify.options import ACROSS, KIND, KINDS, METRIC, REDUCTION, ROW, SCRIPT, TOLERANCES, Seconds, options
 from minify.progress import counted
 
 if TYPE_CHECKING:
@@ -71,24 +71,48 @@ def crash(**given: Any) -> None:
 
 
 @main.command()
-@options(SCRIPT, KIND, TOLERANCES)
+@options(SCRIPT, KIND, ROW, TOLERANCES)
 def stage(**given: Any) -> None:
     """Name the first stage of the compile chain at which SCRIPT, or a repro.py, goes wrong. Reduces nothing.
 
-    Exit codes: 0 a stage is named, 1 no divergence, 2 usage, 3 stopped, 4 unstable or not reproducible.
+    Exit codes: 0 a stage is named, 1 no divergence, 2 usage, 3 stopped, 4 unstable or not reproducible. Of one question (--off,
+    --only, --rung), as `git bisect run` wants: 0 passes, 1 fails, 125 cannot tell.
     """
-    only = given.pop("kind")
-    kinds = (only,) if only else KINDS
+    kind = given.pop("kind")
+    kinds = (kind,) if kind else KINDS
+    words = [(f"--{flag}", text) for flag in ("off", "only") for text in given.pop(flag)]
+    rung = given.pop("rung")
+    work = _one_question(kinds, words, rung) if words or rung else _stage(kinds)
+    _on_script(kinds[0], given, work)
+
+
+def _stage(kinds: tuple[str, ...]) -> Work:
+    """To climb the ladder and to look inside the stage that it names."""
 
     def locate(request: Request, folder: RunFolder, stop: StopFlag, screen: Screen) -> list[Report]:
         from minify.locate import locate
 
         return [locate(request, kinds, folder, stop, screen)]
 
-    work = Work(
-        locate, _tell_stage, lambda report: report.stage or report.outcome, "before a stage was named", "run it again"
-    )
-    _on_script(kinds[0], given, work)
+    def answer(report: Report) -> str:
+        return report.stage or report.outcome
+
+    return Work(locate, _tell_stage, answer, "before a stage was named", "run it again")
+
+
+def _one_question(kinds: tuple[str, ...], words: list[tuple[str, str]], rung: str) -> Work:
+    """To ask one row of the tables again."""
+    from minify import rerun
+
+    try:
+        chosen = rerun.chosen(rung, words)
+    except UsageError as error:
+        _fail(str(error), error.exit_code)
+
+    def ask(request: Request, folder: RunFolder, stop: StopFlag, screen: Screen) -> list[Report]:
+        return [rerun.rerun(request, kinds, chosen, folder, stop, screen)]
+
+    return Work(ask, _tell_row, lambda report: report.outcome, "before it was answered", "run it again")
 
 
 @main.command()
@@ -179,8 +203,7 @@ def bisect_torch(**given: Any) -> None:
         _fail("stopped; the answers so far are kept: run it again", EXIT_STOPPED_EARLY)
     except OSError as error:
         _fail(f"{error.strerror or error}: {error.filename or given['repro']}", EXIT_USAGE)
-    for line in (*found.told(), *found.git_lines()):
-        click.echo(line, err=True)
+    _tell((*found.told(), *found.git_lines()))
     if found.first_bad:
         click.echo(found.first_bad)
     sys.exit(found.exit_code)
@@ -275,58 +298,26 @@ def _reduce(request: Request, folder: RunFolder, stop: StopFlag, screen: Screen)
 
 
 def _tell_reduction(report: Report) -> None:
-    sizes = f"{report.original['ops']} -> {counted(report.reduced['ops'], 'op')}" if report.reduced else ""
-    verified = f"{report.verified.get('reproduced', 0)}/{report.verified.get('runs', 0)} fresh runs fail"
-    minimal = f"1-minimal ({counted(report.edits_tried, 'edit')} tried)" if report.one_minimal else "not 1-minimal"
-    stage = f"first divergent stage: {report.stage}, " if report.stage else ""
-    for words, facts in (("decisive", report.decisive), ("not decisive", report.not_decisive)):
-        for fact in facts:
-            click.echo(f"{words}: {fact}", err=True)
-    click.echo(
-        f"{report.signature}: {sizes}, {stage}{minimal}, {verified}, {counted(report.queries, 'query')}, {report.seconds:.0f} s",
-        err=True,
-    )
-    for also in report.also_found:
-        click.echo(f"also found: {also}", err=True)
-    _tell_evidence(report)
-    if report.passing:
-        click.echo(f"the nearest program that passes: {report.passing}", err=True)
-    if report.message:
-        click.echo(f"minify: {report.message}", err=True)
+    from minify.report.words import of_reduction
+
+    _tell(of_reduction(report))
 
 
-def _tell_evidence(report: Report) -> None:
-    if node := report.first_node:
-        named = f"{node['node']} ({node['call']}) differs first" if node["node"] else "no node is named"
-        region = f" of region {node['region']}" if node["region"] is not None else ""
-        click.echo(f"{node['kind']}{region}, {node['part']}: {named}; {node['note']}", err=True)
-    if report.evidence:
-        file = report.evidence["file"]
-        where = f": {report.folder / file}" if file else ""
-        click.echo(f"evidence: {report.evidence['artifact'] or report.evidence['note']}{where}", err=True)
+def _tell_row(report: Report) -> None:
+    from minify.report.words import of_row
+
+    _tell(of_row(report))
 
 
 def _tell_stage(report: Report) -> None:
-    from minify.report.ladder import short_digest, table
+    from minify.report.words import of_stage
 
-    for line in table(report.ladder):
+    _tell(of_stage(report))
+
+
+def _tell(lines: Iterable[str]) -> None:
+    for line in lines:
         click.echo(line, err=True)
-    if report.stage_pair:
-        with_it, without = (short_digest(report.stage_pair[answer]) for answer in ("fails", "passes"))
-        click.echo(f"with {report.stage} it fails ({with_it}), without it passes ({without})", err=True)
-    if report.inside:
-        click.echo(
-            f"inside {report.stage}: {report.inside}: with it fails, without it passes, alone it fails", err=True
-        )
-    _tell_evidence(report)
-    for line in report.evidence.get("diff", ()):
-        click.echo(line, err=True)
-    for note in report.notes:
-        click.echo(f"note: {note}", err=True)
-    said = f"{report.signature}, " if report.signature else ""
-    click.echo(f"{said}{counted(report.queries, 'query')}, {report.seconds:.0f} s; report: {report.folder}", err=True)
-    if report.message:
-        click.echo(f"minify: {report.message}", err=True)
 
 
 _REDUCE = Work(

@@ -7,6 +7,9 @@ more of a stage adds a step to `diagnose`, a field to `Diagnosis`, and to `told`
 from __future__ import annotations
 
 import dataclasses
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
 
 from minify import case as cases
 from minify.attempt import Attempt
@@ -15,9 +18,10 @@ from minify.errors import Stopped
 from minify.kernels.finding import Finding
 from minify.localize import Localised, Rung, first_stage, ladder
 from minify.localize.evidence import Compile, Evidence, gather, telling_words
-from minify.localize.inside import Inside, has_parts, look_inside
+from minify.localize.inside import Inside, Row, has_parts, look_inside
 from minify.localize.nodes import FirstNode, first_node
 from minify.report import Report
+from minify.runs import Request
 from minify.verdict import Signature
 
 GENERATES_KERNELS = ("Inductor", "max-autotune", "CUDA graphs")
@@ -46,20 +50,59 @@ class Diagnosis:
     def notes(self) -> tuple[str, ...]:
         return (*self.located.notes, *_said(self.inside, self.located), *(self.kernel.told if self.kernel else ()))
 
-    def told(self, report: Report) -> Report:
-        """`report` with what was found out in it."""
+    def told(self, report: Report, request: Request) -> Report:
+        """`report` with what was found out in it, each row of its tables with the command line that asks it again."""
+
+        def again(row: dict[str, object], *options: str) -> dict[str, object]:
+            return row | {"replay": stage_command(request, report.repro, options) if row["digest"] else ""}
+
         return dataclasses.replace(
             report,
             stage=self.located.stage,
             stage_pair=self.located.pair(),
-            ladder=self.located.rows(),
+            ladder=tuple(again(rung.as_row(), "--rung", rung.stage) for rung in self.located.rungs),
             inside=self.culprit,
-            ablations=tuple(row.as_row() for row in self.inside.table) if self.inside else (),
+            ablations=tuple(
+                again(row.as_row(), *self._options(row)) for row in (self.inside.table if self.inside else ())
+            ),
             first_node={"region": report.region, **self.node.as_row()} if self.node else {},
             kernel=self.kernel.as_row() if self.kernel else {},
             evidence=self.evidence.as_row(report.folder) if self.evidence else {},
             notes=(*report.notes, *self.notes),
         )
+
+    def _options(self, row: Row) -> tuple[str, ...]:
+        """What `minify stage` is given to ask a row of the ablation table again: the rung, unless it is the case itself."""
+        failing = self.located.failing
+        assert failing is not None
+        rung = () if row.ablation.kind and failing is self.located.rungs[-1] else ("--rung", failing.stage)
+        return (*rung, *row.ablation.options())
+
+
+# Options of `minify stage` by the field of a request that they set. A repro holds by itself what the latter two say of a script.
+_OPTIONS = {"kind": "--kind", "atol": "--atol", "rtol": "--rtol", "reference": "--reference", "timeout": "--timeout"}
+_OF_SCRIPTS = {"region": "--region", "level": "--level", "device": "--device", "backend": "--backend", "mode": "--mode"}
+_FLAGS = {"dynamic": {True: "--dynamic", False: "--static"}, "train": {True: "--train"}}
+
+
+def stage_command(request: Request, repro: Path | None, options: Sequence[str] = ()) -> str:
+    """`minify stage` with `options`, of the failure that `request` describes: of its repro, if there is one, else of its script, in
+    the folder that this one was run in, since a script may read files by names relative to it."""
+    plain = Request("", "")
+    words = ["minify", "stage", str(repro or request.script)]
+    for field, option in (_OPTIONS if repro else _OPTIONS | _OF_SCRIPTS).items():
+        value = getattr(request, field)
+        if value != getattr(plain, field):
+            words += [option, str(value)]
+    if not repro:
+        words += [flags[value] for field, flags in _FLAGS.items() if (value := getattr(request, field)) in flags]
+    arguments = ["--", *request.args] if request.args and not repro else []
+    command = shlex.join([*words, *options, *arguments])
+    return command if repro else in_this_folder(command)
+
+
+def in_this_folder(command: str) -> str:
+    return f"{shlex.join(['cd', str(Path.cwd())])} && {command}"
 
 
 def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0) -> Diagnosis:

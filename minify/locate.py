@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from minify import baseline
@@ -18,7 +18,7 @@ from minify.baseline import Baseline
 from minify.capture.script import Suspect, watch_script
 from minify.case import Case
 from minify.confirmation import graver
-from minify.diagnosis import Diagnosis, diagnose
+from minify.diagnosis import Diagnosis, diagnose, in_this_folder
 from minify.errors import (
     EXIT_NO_FAILURE,
     EXIT_REDUCED,
@@ -56,7 +56,7 @@ def locate(request: Request, kinds: Sequence[str], folder: RunFolder, stop: Stop
     started = time.monotonic()
     with folder.held():
         try:
-            report = _located(request, kinds, folder, stop, progress)
+            report = first_judged(request, kinds, folder, stop, progress, _climbed)
         except FailsInDynamo as error:
             report = _before_graph(request, folder, error)
     report = dataclasses.replace(report, seconds=round(time.monotonic() - started, 1))
@@ -64,8 +64,18 @@ def locate(request: Request, kinds: Sequence[str], folder: RunFolder, stop: Stop
     return report
 
 
-def _located(request: Request, kinds: Sequence[str], folder: RunFolder, stop: StopFlag, progress: Progress) -> Report:
-    """A script is watched for one kind of failure after another, but for the next only if something raised or died in it."""
+def first_judged(
+    request: Request,
+    kinds: Sequence[str],
+    folder: RunFolder,
+    stop: StopFlag,
+    progress: Progress,
+    then: Callable[[Attempt, Judged], Report],
+) -> Report:
+    """What `then` makes of the first region that fails in one of `kinds`, or of a healthy one. A script is watched for one kind
+    after another, but for the next only if something raised or died in it.
+
+    Raises as `locate` does, and FailsInDynamo."""
     reasons: list[NoFailure | Unstable] = []
     healthy: list[Judged] = []
     for kind in kinds:
@@ -83,16 +93,16 @@ def _located(request: Request, kinds: Sequence[str], folder: RunFolder, stop: St
             for suspect in watched.suspects:
                 judged = _judged(this, suspect)
                 if isinstance(judged.said, Baseline):
-                    return _climbed(this, judged)
+                    return then(this, judged)
                 reasons.append(judged.said)
                 healthy += [judged] if isinstance(judged.said, NoFailure) else []
             if healthy and not watched.troubled and not _unstable(reasons):
-                return _climbed(this, healthy[0])
+                return then(this, healthy[0])
     if not healthy or _unstable(reasons):
         raise graver(reasons)
     asked = dataclasses.replace(request, kind=healthy[0].kind)
     with attempt(asked, folder, stop, progress) as this:
-        return _climbed(this, healthy[0])
+        return then(this, healthy[0])
 
 
 def _unstable(reasons: Sequence[NoFailure | Unstable]) -> bool:
@@ -111,37 +121,40 @@ def _judged(this: Attempt, suspect: Suspect) -> Judged:
     return Judged(this.request.kind, suspect, case, said)
 
 
+def signature_of(judged: Judged) -> Signature:
+    """The failure to ask for: of a healthy region any wrong value, or any exception."""
+    return judged.said.signature if isinstance(judged.said, Baseline) else NONE[judged.kind]
+
+
 def _climbed(this: Attempt, judged: Judged) -> Report:
     said, suspect, oracle = judged.said, judged.suspect, this.oracle
     failing = said if isinstance(said, Baseline) else None
     this.progress.step(
         f"{suspect}: {failing.signature if failing else 'no failure'}; asking each stage of the compile chain"
     )
-    signature = failing.signature if failing else NONE[judged.kind]
-    found = diagnose(this, judged.case, signature, failing.rate if failing else 0.0)
+    found = diagnose(this, judged.case, signature_of(judged), failing.rate if failing else 0.0)
     outcome, code, message = _ended(said, found)
+    known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
     if failing:
         cases.save(judged.case, this.folder.case_file)
-        known = dataclasses.replace(this.request, region=suspect.region, part=suspect.part, sure=suspect.sure)
         this.folder.save_request(known)
-    report = found.told(
-        Report(
-            outcome,
-            code,
-            judged.kind,
-            this.folder.path,
-            signature=failing.signature if failing else None,
-            original=measure(judged.case),
-            queries=oracle.queries,
-            cache_hits=oracle.cache_hits,
-            rate=oracle.rate,
-            timeout=oracle.timeout,
-            divergences=worst_rows(failing.observation) if failing else (),
-            message=message,
-            region=suspect.region,
-            part=suspect.part,
-        )
+    report = Report(
+        outcome,
+        code,
+        judged.kind,
+        this.folder.path,
+        signature=failing.signature if failing else None,
+        original=measure(judged.case),
+        queries=oracle.queries,
+        cache_hits=oracle.cache_hits,
+        rate=oracle.rate,
+        timeout=oracle.timeout,
+        divergences=worst_rows(failing.observation) if failing else (),
+        message=message,
+        region=suspect.region,
+        part=suspect.part,
     )
+    report = found.told(report, known)
     return report if failing else dataclasses.replace(report, stage="", stage_pair={})
 
 
@@ -169,6 +182,7 @@ def _ended(said: Baseline | NoFailure | Unstable, found: Diagnosis) -> tuple[str
 def _before_graph(request: Request, folder: RunFolder, error: FailsInDynamo) -> Report:
     """A script that fails in Dynamo's own hands is its own two questions: run as it is, and with the compiler off."""
     command = shlex.join(["python", request.script, *request.args])
+    without = f"TORCHDYNAMO_DISABLE=1 {command}"
     rungs = (
         Rung("eager", Outcome.PASSES.value),
         Rung("Dynamo", Outcome.FAILS.value, raised="Dynamo", why=error.message),
@@ -179,7 +193,10 @@ def _before_graph(request: Request, folder: RunFolder, error: FailsInDynamo) -> 
         "crash",
         folder.path,
         stage="Dynamo",
-        stage_pair={"fails": command, "passes": f"TORCHDYNAMO_DISABLE=1 {command}"},
-        ladder=tuple(rung.as_row() for rung in rungs),
+        stage_pair={"fails": command, "passes": without},
+        ladder=tuple(
+            rung.as_row() | {"replay": in_this_folder(words)}
+            for rung, words in zip(rungs, (without, command), strict=True)
+        ),
         message=str(error),
     )

@@ -117,6 +117,18 @@ METRIC: tuple[Option, ...] = (
     ),
     click.option("--metric-tol", type=Bound(), default=0.0, show_default=True, help="How far --metric may move."),
 )
+ROW: tuple[Option, ...] = (
+    click.option(
+        "--off",
+        multiple=True,
+        metavar="KIND[:NAME,...]",
+        help="Ask one question only: does it fail with these left out of the compiler? Without names: all of the kind.",
+    ),
+    click.option(
+        "--only", multiple=True, metavar="KIND:NAME,...", help="The same, with all others of the kind left out."
+    ),
+    click.option("--rung", default="", metavar="STAGE", help="The same, compiled up to this stage."),
+)
 KIND: tuple[Option, ...] = (
     click.option("--kind", type=click.Choice(KINDS), help="Look for this only. Default: wrong results, then crashes."),
 )

@@ -267,10 +267,10 @@ def _conclude_repro(this: Attempt, confirmed: Confirmed, found: Found, checked: 
 
 
 def _write_repro(this: Attempt, confirmed: Confirmed, found: Found, reproduced: str = "") -> None:
-    session, stage = confirmed.session, found.diagnosis.located.stage
+    session, stage, inside = confirmed.session, found.diagnosis.located.stage, found.diagnosis.culprit
     decisive, others = told(found.facts)
     notes = _notes(confirmed, found.reduction)
-    facts = Facts("", stage, decisive, others, notes, versions(), reproduced)
+    facts = Facts("", stage, inside, decisive, others, notes, versions(), reproduced)
     text = emit(found.written.case, session.observation, session.signature, facts, _tolerance(this.request))
     cases.write_whole(this.folder.repro, text.encode())
 
@@ -335,4 +335,4 @@ def _report(this: Attempt, confirmed: Confirmed, found: Found) -> Report:
         divergences=worst_rows(session.observation),
         notes=(*_notes(confirmed, found.reduction), *session.observation.notes, *lost),
     )
-    return found.diagnosis.told(report)
+    return found.diagnosis.told(report, this.request)

@@ -22,11 +22,12 @@ HANG_SECONDS = 120  # a healthy program of this size, its first C++ headers incl
 
 @dataclasses.dataclass(frozen=True)
 class Facts:
-    """What the run found out beyond the case itself. `reproduced` is "3/3"; `versions` are (name, version) pairs.
-    `counterpart` says what sets the case apart from the repro, for the program beside it that passes."""
+    """What the run found out beyond the case itself. `inside` names what of the stage is to blame; `reproduced` is "3/3"; `versions`
+    are (name, version) pairs. `counterpart` says what sets the case apart from the repro, for the program beside it that passes."""
 
     title: str = ""
     stage: str = ""
+    inside: str = ""
     decisive: tuple[str, ...] = ()
     not_decisive: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -54,7 +55,7 @@ def header(
     else:
         lines = [facts.title or title(case, signature, row), "", symptom(case, observation, signature, row)]
     if facts.stage:
-        lines.append(f"First divergent stage: {facts.stage}.")
+        lines.append(_stage(facts))
     lines += [f"Decisive: {fact}." for fact in facts.decisive[:MOST_FACTS]]
     lines += [f"Not decisive: {fact}." for fact in facts.not_decisive[:MOST_FACTS]]
     if recorded:
@@ -66,6 +67,14 @@ def header(
         lines.append(f"{'; '.join(part for part in (versions, reproduced) if part)}.")
     lines.append(exit_codes(signature))
     return "\n".join(wrapped for line in lines for wrapped in textwrap.wrap(line, WIDTH) or [""])
+
+
+def _stage(facts: Facts) -> str:
+    """Two lines at most, however much inside the stage is to blame."""
+    if not facts.inside:
+        return f"First divergent stage: {facts.stage}."
+    text = f"First divergent stage: {facts.stage}; inside it: {facts.inside}."
+    return " ".join(textwrap.wrap(text, WIDTH, max_lines=2, placeholder=" ..."))
 
 
 def title(case: Case, signature: Signature, row: Divergence | None) -> str:

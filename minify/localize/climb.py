@@ -93,13 +93,14 @@ def first_stage(case: Case, signature: Signature, oracle: Oracle) -> Localised:
     questions = ladder(case)
     verdicts = oracle.judge_in_order([question for _, question in questions], signature)
     for (stage, question), verdict in zip(questions, verdicts, strict=True):
-        rungs.append(_rung(stage, question, verdict))
+        rungs.append(seen_at(stage, question, verdict))
         if verdict.fails and signature.family == "hang":
             break  # each rung above would take the whole timeout to say the same
     return _read(tuple(rungs))
 
 
-def _rung(stage: Stage, question: Case, verdict: Verdict) -> Rung:
+def seen_at(stage: Stage, question: Case, verdict: Verdict) -> Rung:
+    """The rung of a stage, by the verdict on the question that it asks."""
     seen = verdict.observation
     rows = seen.divergences or seen.drift or ((seen.within,) if seen.within else ())
     return Rung(

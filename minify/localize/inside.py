@@ -21,7 +21,7 @@ from minify.case import Case
 from minify.reduce.search import localise
 from minify.verdict import Divergence, Outcome, Signature, Verdict, accuracy_signature
 
-QUESTIONS = 28  # at most, so that they and the ladder's 12 make 40
+QUESTIONS = 26  # at most, so that they, the 8 rungs, and the 6 compiles of first node, kernel and evidence make 40
 CONFIRMING = 2  # of them, kept back from a search for what has to be asked of its result
 NOT_HERE = "not available here"
 NONE_MET = "none met"
@@ -42,12 +42,14 @@ class Kind:
     note: str = ""
 
 
-_DECOMPOSITIONS, _INDUCTOR = "decompositions", "Inductor"
+_AOT, _DECOMPOSITIONS, _INDUCTOR = "AOTAutograd", "decompositions", "Inductor"
 _CONFIG = "torch._inductor.config"
 _THRESHOLDS = ("opcount", "reads", "acc_reads")
 KINDS: tuple[Kind, ...] = (
+    Kind("functionalization", (_AOT, _DECOMPOSITIONS), "step"),
     Kind("decomposition", (_DECOMPOSITIONS,), "decomposition"),
-    Kind("partitioning", (_DECOMPOSITIONS, _INDUCTOR), "partitioning"),
+    Kind("partitioning", (_AOT, _DECOMPOSITIONS, _INDUCTOR), "partitioning"),
+    Kind("cse", (_AOT, _DECOMPOSITIONS, _INDUCTOR), "step", ("torch._functorch.config.cse = False",)),
     Kind(
         "precision",
         (_INDUCTOR,),
@@ -95,6 +97,7 @@ class Row:
     numbers: Divergence | None = None
     seconds: float = 0.0
     digest: str = ""
+    cached: bool = False
 
     @property
     def fails(self) -> bool:
@@ -113,6 +116,7 @@ class Row:
             "signature": None if self.signature is None else dataclasses.asdict(self.signature),
             "numbers": None if self.numbers is None else dataclasses.asdict(self.numbers),
             "seconds": round(self.seconds, 3),
+            "cached": self.cached,
             "digest": self.digest,
             "config": list(kind.config) if kind and self.ablation == alone(kind.name) else [],
         }
@@ -218,7 +222,7 @@ class _Asker:
                 if verdict is None:
                     raise _Spent
                 self.listed = self.listed or verdict.observation.applications
-                self.note(_row(ablation, verdict, self._digest))
+                self.note(seen_without(ablation, verdict, self._digest))
             yield self._rows[ablation]
 
     def note(self, row: Row) -> None:
@@ -235,15 +239,18 @@ class _Asker:
         return Inside(culprit, tuple(table), self._oracle.queries - self._before, notes)
 
 
-def _row(ablation: Ablation, verdict: Verdict, case: str) -> Row:
+def seen_without(ablation: Ablation, verdict: Verdict, case: str) -> Row:
+    """The row of what was left out of the case of that digest, by the verdict on it."""
     seen = verdict.observation
+    rows = seen.divergences or seen.drift or ((seen.within,) if seen.within else ())
     return Row(
         ablation,
         NOT_HERE if seen.invalid.startswith(NOT_HERE) else verdict.outcome.value,
         seen.crash or accuracy_signature(seen.divergences),
-        max(seen.divergences or seen.drift, key=lambda row: row.excess, default=None),
+        max(rows, key=lambda row: row.excess, default=None),
         seen.seconds,
         ablations.digest(case, ablation),
+        verdict.cached,
     )
 
 

@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from minify.ablation import RUN, Ablation, Listing
+from minify.ablation import RUN, WATCHED, Ablation, Listing
 from minify.torch_internals import aot, inductor_fusion, inductor_lowering, inductor_options, inductor_passes
 from minify.torch_internals.switches import Handle, Switch, replaced
 
@@ -35,24 +35,28 @@ HANDLES: dict[str, Handle] = {handle.kind: handle for room in _ROOMS for handle 
 
 def cannot_ablate(ablation: Ablation | None) -> str:
     """Why this torch cannot leave that out; "" where it can."""
-    if ablation is None or not ablation.kind:
-        return ""
-    handle = _NOT_RUN if ablation.kind == RUN else HANDLES.get(ablation.kind)
-    return f"nothing is known of a {ablation.kind!r}" if handle is None else handle.missing()
+    known = HANDLES | {RUN: _NOT_RUN}
+    for part in ablation.parts if ablation is not None and ablation.kind else ():
+        handle = known.get(part.kind)
+        lacking = f"nothing is known of a {part.kind!r}" if handle is None else handle.missing()
+        if lacking:
+            return lacking
+    return ""
 
 
 @contextlib.contextmanager
 def ablated(ablation: Ablation | None, devices: frozenset[str]) -> Iterator[Callable[[], tuple[Listing, ...]]]:
-    """Compile without it meanwhile; what is yielded says what was met up to now: of the ablation's kind or, if it lists all, of
+    """Compile without it meanwhile; what is yielded says what was met up to now: of the ablation's kinds or, if it lists all, of
     every kind. `devices` are the types of those that the program runs on. What cannot be left out here is not."""
     with contextlib.ExitStack() as stack:
         listed: list[Callable[[], Listing]] = []
-        if ablation is not None and ablation.kind == RUN and not _NOT_RUN.missing():
+        if ablation is not None and ablation.of(RUN) and not _NOT_RUN.missing():
             stack.enter_context(_not_run(Switch(ablation, devices)))
         for kind, handle in HANDLES.items():
-            if ablation is None or not (ablation.lists_all or ablation.kind == kind):
+            part = ablation and (ablation.of(kind) or (WATCHED if ablation.lists_all else None))
+            if not part:
                 continue
-            missing, switch = handle.missing(), Switch(ablation, devices)
+            missing, switch = handle.missing(), Switch(part, devices)
             if not missing:
                 stack.enter_context(handle.install(switch))
             listed.append(lambda kind=kind, switch=switch, missing=missing: Listing(kind, switch.found, missing))  # type: ignore[misc]

@@ -1,4 +1,5 @@
-"""AOTAutograd: what it breaks ops down into, how it parts forward from backward, and tracing with fake examples as they are."""
+"""AOTAutograd: that a graph gets rid of writes in place, what ops are broken down into, how forward is parted from backward; and
+tracing with fake examples as they are."""
 
 from __future__ import annotations
 
@@ -10,7 +11,10 @@ from typing import Any
 
 from minify.torch_internals.switches import Handle, Switch, replaced
 
+_CONFIG = "torch._functorch._aot_autograd.schemas:AOTConfig"
+_MADE = f"{_CONFIG}.__init__"
 _DECOMPOSE = "torch.fx.experimental.proxy_tensor:maybe_handle_decomp"
+_MERGE = "torch._functorch.partitioners:fx_graph_cse"
 _PARTITION = "min_cut_rematerialization_partition"
 _PARTITION_STEP = "torch._inductor.compile_fx:partition_fn"
 _PARTITIONERS = tuple(
@@ -42,6 +46,25 @@ def tracing_like(examples: Sequence[Any]) -> contextlib.AbstractContextManager[A
 
 
 @contextlib.contextmanager
+def _functionalization(switch: Switch) -> Iterator[None]:
+    """That a write in place becomes a new value, which is copied where it belongs at the end. Off, the graph has the program's own
+    writes and views. A pattern of Inductor's is traced outside of any program."""
+    guards = importlib.import_module("torch._guards")
+
+    def wrap(init: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(init)
+        def made(config: Any, *args: Any, **kwargs: Any) -> None:
+            if guards.TracingContext.try_get() is not None and not switch("functionalization"):
+                kwargs["disable_functionalization"] = True
+            init(config, *args, **kwargs)
+
+        return made
+
+    with replaced(_MADE, wrap):
+        yield
+
+
+@contextlib.contextmanager
 def _decompositions(switch: Switch) -> Iterator[None]:
     """Named by the op, all calls of which are broken down or none is. One that declines is no application, nor is one in a pattern
     of Inductor's: those are traced once in a process, outside of any program."""
@@ -70,20 +93,16 @@ def _decompositions(switch: Switch) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _partitioning(switch: Switch) -> Iterator[None]:
-    """Of a program with a backward: that equal calls of the joint graph become one, and that the forward saves what a minimum cut
-    says, the rest being computed again. Off, each call stays, and the forward saves what the backward reads. A partitioner of the
-    user's own is an application too; without it Inductor takes its own."""
-    functorch: Any = importlib.import_module("torch._functorch.config")
+    """Of a program with a backward: that the forward saves what a minimum cut says, the rest being computed again. Off, it saves
+    what the backward reads. A partitioner of the user's own is an application too; without it Inductor takes its own."""
     inductor: Any = importlib.import_module("torch._inductor.config")
     default = importlib.import_module("torch._functorch.partitioners").default_partition
 
     def wrap(partition: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(partition)
         def asked(module: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-            merges = functorch.cse and switch("cse", "torch._functorch.config.cse = False")
             if switch("min-cut", "the default partitioner in its place"):
-                with functorch.patch(cse=merges):
-                    return partition(module, inputs, *args, **kwargs)
+                return partition(module, inputs, *args, **kwargs)
             return default(module, inputs, **{key: kwargs[key] for key in kwargs if key != "compiler"})
 
         return asked
@@ -106,11 +125,28 @@ def _partitioning(switch: Switch) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def _cse(switch: Switch) -> Iterator[None]:
+    """That equal calls become one, before the minimum cut is sought."""
+
+    def wrap(merge: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        @functools.wraps(merge)
+        def asked(graph: Any) -> Any:
+            return merge(graph) if switch("cse", "torch._functorch.config.cse = False") else graph
+
+        return asked
+
+    with replaced(_MERGE, wrap):
+        yield
+
+
 HANDLES = (
+    Handle("functionalization", (f"{_CONFIG}.disable_functionalization", _MADE), _functionalization),
     Handle("decomposition", (_DECOMPOSE,), _decompositions),
     Handle(
         "partitioning",
         (*_PARTITIONERS, _PARTITION_STEP, "torch._functorch.partitioners:default_partition"),
         _partitioning,
     ),
+    Handle("cse", (_MERGE,), _cse),
 )

@@ -302,8 +302,8 @@ def test_a_program_with_a_backward_has_names_of_its_own_for_it(tmp_path: Path) -
     case = build(inputs, [op("y", "torch.mm", R("x"), R("w"))], ["y"], settings)
     listed = met(case, WATCHED, tmp_path)
     assert {"mm", "backward.mm"} <= {name.replace("mm_1", "mm") for name in listed["lowering"]}
-    assert listed["partitioning"] == ("cse", "min-cut")
-    assert met(case, alone("partitioning"), tmp_path) == {"partitioning": ("cse", "min-cut")}
+    assert (listed["partitioning"], listed["cse"]) == (("min-cut",), ("cse",))
+    assert met(case, alone("partitioning"), tmp_path) == {"partitioning": ("min-cut",)}
     lowered = met(case, alone("lowering"), tmp_path)["lowering"]
     assert lowered == listed["lowering"]
 
@@ -347,6 +347,103 @@ def test_a_wrong_decomposition_is_named_and_none_beside_it(tmp_path: Path, monke
         assert named(looked(case, tmp_path, "decompositions")) == ("decomposition", (("aten.silu.default",),))
     finally:
         decomposition.fast_random_decomps.cache_clear()
+
+
+# Both values are 0 as long as either op is right.
+TWO_PRODUCTS = (
+    op("a", "torch.nn.functional.silu", R("x")),
+    op("s", "torch.sigmoid", R("x")),
+    op("b", "torch.mul", R("x"), R("s")),
+    op("c", "torch.sub", R("a"), R("b")),
+    op("d", "torch.nn.functional.hardswish", R("w")),
+    op("t", "torch.nn.functional.hardsigmoid", R("w")),
+    op("e", "torch.mul", R("w"), R("t")),
+    op("f", "torch.sub", R("d"), R("e")),
+    op("y", "torch.mul", R("c"), R("f")),
+)
+TWO_WRONG_DECOMPOSITIONS = """
+from torch._inductor import decomposition
+
+wrong = decomposition.decompositions
+wrong[torch.ops.aten.silu.default] = lambda x: x * torch.sigmoid(x) + 0.5
+wrong[torch.ops.aten.hardswish.default] = lambda x: x * torch.clamp(x + 3, 0, 6) / 6 + 0.5
+decomposition.fast_random_decomps.cache_clear()
+"""
+
+
+def test_two_decompositions_that_are_wrong_only_together_are_both_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    decomposition: Any = importlib.import_module("torch._inductor.decomposition")
+    for target in (torch.ops.aten.silu.default, torch.ops.aten.hardswish.default):
+        monkeypatch.setitem(decomposition.decompositions, target, decomposition.decompositions[target])
+    settings = Settings(backend="aot_eager_decomp_partition")
+    case = square(*TWO_PRODUCTS, prelude=TWO_WRONG_DECOMPOSITIONS, settings=settings)
+    try:
+        found = looked(case, tmp_path, "decompositions")
+    finally:
+        decomposition.fast_random_decomps.cache_clear()
+    assert named(found) == ("decomposition", (("aten.silu.default", "aten.hardswish.default"),))
+    assert found.queries <= 40
+
+
+# What is written at the end is what was there before: only a graph without writes in place is checked for having none.
+DROPS_A_MUTATION = """
+from torch._functorch._aot_autograd import graph_capture
+
+right = graph_capture.assert_functional_graph
+if not hasattr(right, "right"):
+    def wrong(graph):
+        for node in graph.find_nodes(op="call_function", target=torch.ops.aten.copy_.default):
+            node.args = (node.args[0], node.args[0])
+        return right(graph)
+    wrong.right = right
+    graph_capture.assert_functional_graph = wrong
+"""
+
+
+def test_a_mutation_that_functionalization_drops_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    capture: Any = importlib.import_module("torch._functorch._aot_autograd.graph_capture")
+    monkeypatch.setattr(capture, "assert_functional_graph", capture.assert_functional_graph)
+    calls = (op("a", ".add_", R("x"), R("w")), op("y", "torch.mm", R("a"), R("w")))
+    case = square(*calls, prelude=DROPS_A_MUTATION, settings=Settings(backend="aot_eager"))
+    found = looked(case, tmp_path, "AOTAutograd")
+    assert named(found) == ("functionalization", (("functionalization",),))
+    assert str(found.culprit) == "step functionalization"
+
+
+# Merging equal calls merges two that are not: those that differ in a number only.
+MERGES_TOO_MUCH = """
+from torch._functorch import partitioners
+
+right = partitioners.fx_graph_cse
+if not hasattr(right, "right"):
+    def wrong(graph):
+        merged = right(graph)
+        calls = list(merged.find_nodes(op="call_function", target=torch.ops.aten.mul.Tensor))
+        calls[1].replace_all_uses_with(calls[0])
+        return merged
+    wrong.right = right
+    partitioners.fx_graph_cse = wrong
+"""
+
+
+@pytest.mark.parametrize(
+    ("backend", "stage"), [("aot_eager", "AOTAutograd"), ("aot_eager_decomp_partition", "decompositions")]
+)
+def test_equal_calls_that_are_merged_wrongly_are_told_from_the_cut(
+    backend: str, stage: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partitioners: Any = importlib.import_module("torch._functorch.partitioners")
+    monkeypatch.setattr(partitioners, "fx_graph_cse", partitioners.fx_graph_cse)
+    settings = Settings(grad_mode="grad", backward="ones", backend=backend)
+    inputs = [given("x", tensor((8, 8), requires_grad=True), RANDN), given("w", tensor((8, 8)), RANDN)]
+    calls = [op("a", "torch.mul", R("x"), 2), op("b", "torch.mul", R("x"), 3), op("y", "torch.mm", R("a"), R("b"))]
+    case = build(inputs, calls, ["y"], settings)
+    case = dataclasses.replace(case, program=dataclasses.replace(case.program, prelude=MERGES_TOO_MUCH))
+    found = looked(case, tmp_path, stage)
+    assert named(found) == ("cse", (("cse",),))
+    assert found.culprit and any("without any partitioning as well" in note for note in found.culprit.notes)
 
 
 def test_a_program_that_draws_random_numbers_is_not_blamed_on_a_decomposition(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -139,6 +140,25 @@ def test_a_fault_at_a_known_stage_is_named_by_two_queries(
         assert {answer["outcome"] for answer in row["ablations"]} >= {"passes", "fails"}
     else:
         assert row["notes"] == [f"it passes again at {EXTERN}"]
+
+
+def test_a_row_that_is_asked_again_by_its_own_command_gives_the_same_answer_from_anywhere(tmp_path: Path) -> None:
+    row = staged(INJECTED_RELU, tmp_path)[3]
+    rungs = {one["stage"]: one for one in row["ladder"]}
+    left_out = {one["left_out"]: one for one in row["ablations"]}
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for number, asked in enumerate((rungs[AOT], left_out["--off lowering:relu"], left_out["nothing off"])):
+        command = shlex.split(asked["replay"])
+        assert command[:1] == ["cd"] and command[2:5] == ["&&", "minify", "stage"]
+        out = elsewhere / str(number)
+        with Run(elsewhere, *command[4:], "--out", out) as run:
+            code, stderr = run.code(), run.stderr
+        again = report(out)
+        assert again["ablations"] or again["ladder"], stderr
+        (*_, last) = again["ablations"] or again["ladder"]
+        assert (last["outcome"], last["digest"]) == (asked["outcome"], asked["digest"])
+        assert code == {"passes": 0, "fails": 1}[asked["outcome"]]
 
 
 def test_a_healthy_program_with_dropout_answers_no_divergence_at_every_rung(tmp_path: Path) -> None:

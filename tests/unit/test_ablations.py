@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import types
 from collections.abc import Iterator
 from typing import Any
@@ -182,6 +183,7 @@ def test_an_operation_is_told_by_the_node_that_it_was_lowered_from() -> None:
 def test_torchs_own_switches_that_are_told_are_known_to_it() -> None:
     told = [line for kind in KINDS for line in kind.config] + [option.setting for option in OPTIONS]
     for line_ in told:
-        key, value = line_.removeprefix("torch._inductor.config.").split(" = ")
-        with inductor_config.patch({key: ast.literal_eval(value)}):
+        name, value = line_.split(" = ")
+        root, key = name.split(".config.")
+        with importlib.import_module(f"{root}.config").patch({key: ast.literal_eval(value)}):
             pass

@@ -296,6 +296,42 @@ def test_every_other_ending_of_stage_is_one_line_and_its_own_exit_code(
     assert (result.exit_code, result.stdout, lines(result)) == (code, "", [told])
 
 
+def test_one_row_asked_again_prints_its_table_and_answers_as_git_bisect_wants(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def rerun(request: Any, kinds: tuple[str, ...], chosen: Any, *_: object) -> Report:
+        asked.append((request.kind, kinds, chosen.rung, str(chosen.ablation)))
+        rows = ("nothing off", "fails"), (str(chosen.ablation), "passes")
+        table = tuple({"left_out": left} | rung("x", outcome) for left, outcome in rows)
+        return Report("passes", 0, "accuracy", tmp_path, ablations=table, message="so it is")
+
+    monkeypatch.setattr("minify.rerun.rerun", rerun)
+    result = minify(
+        "stage", script, "--kind", "accuracy", "--off", "fusion:a,b", "--only", "pass:p", "--rung", "Inductor"
+    )
+    assert asked == [("accuracy", ("accuracy",), "Inductor", "--off fusion:a,b --only pass:p")]
+    assert (result.exit_code, result.stdout) == (0, "passes\n")
+    assert [line.split("  ")[0] for line in lines(result)] == [
+        "left out", "nothing off", "--off fusion:a,b --only pass:p", "minify: so it is"
+    ]  # fmt: skip
+    refused = minify("stage", script, "--off", "magic")
+    assert refused.exit_code == 2 and "nothing is known of a 'magic'" in refused.stderr
+
+
+def test_stage_prints_what_was_left_out_and_how_to_ask_it_again(
+    script: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = "minify stage /s.py --off fusion"
+    row = {"left_out": "--off fusion", "replay": again} | rung("x", "passes")
+    ending_with(monkeypatch, localised(tmp_path, inside="fusion a+b", ablations=(row,)))
+    told = lines(minify("stage", script))
+    assert "inside Inductor: fusion a+b: with it fails, without it passes, alone it fails" in told
+    assert any(line.startswith("--off fusion  passes") for line in told)
+    assert f"each row can be asked again, the last by: {again}" in told
+
+
 def test_stage_refuses_what_it_cannot_use(script: Path) -> None:
     assert minify("stage", "missing.py").exit_code == 2
     assert minify("stage", script, "--kind", "slow").exit_code == 2

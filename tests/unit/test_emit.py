@@ -798,3 +798,17 @@ def test_inputs_of_two_dtypes_that_shared_memory_are_spelled_out_apart(tmp_path:
     x, y = (item.value for item in tensor_inputs(inline_values(apart, tmp_path)))
     assert isinstance(x, Recipe) and isinstance(y, Recipe)
     assert (x.args, y.args) == (tuple(floats.tolist()), tuple(floats.view(torch.int16).tolist()))
+
+
+def test_the_header_names_what_inside_the_stage_is_to_blame_in_two_lines_at_most() -> None:
+    def lines(inside: str) -> list[str]:
+        text = emitted(Settings(), facts=Facts(stage="Inductor", inside=inside)).splitlines()
+        start = next(place for place, line in enumerate(text) if line.startswith("First divergent stage"))
+        return text[start : next(place for place, line in enumerate(text) if line.startswith("Exit code"))]
+
+    assert lines("") == ["First divergent stage: Inductor."]
+    assert lines("fusion op1+op2 (a with b)") == [
+        "First divergent stage: Inductor; inside it: fusion op1+op2 (a with b)."
+    ]
+    first, second = lines(" and ".join(f"fusion op{place}+op{place + 1}" for place in range(40)))
+    assert second.endswith(" ...") and max(len(first), len(second)) <= 116
