@@ -105,8 +105,11 @@ def in_this_folder(command: str) -> str:
     return f"{shlex.join(['cd', str(Path.cwd())])} && {command}"
 
 
-def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0) -> Diagnosis:
+def diagnose(
+    this: Attempt, case: Case, signature: Signature, rate: float = 1.0, *, into_kernels: bool = True
+) -> Diagnosis:
     """What `case` needs of the compiler for the failure `signature`, which shows in `rate` of its runs: 0 for a healthy program.
+    `into_kernels` asks for the generated kernel that is wrong, too.
 
     Raises Stopped before there is a stage; what is missing after that is left out."""
     found = Diagnosis(first_stage(case, signature, this.oracle))
@@ -116,7 +119,7 @@ def diagnose(this: Attempt, case: Case, signature: Signature, rate: float = 1.0)
         if rate == 1:
             found = dataclasses.replace(found, inside=_inside(this, case, signature, found.located))
         found = dataclasses.replace(found, node=_node(this, case, signature, found.located))
-        if rate == 1:
+        if rate == 1 and into_kernels:
             found = dataclasses.replace(found, kernel=_kernel(this, case, signature, found))
         return dataclasses.replace(found, evidence=_evidence(this, case, found))
     except Stopped as stop:

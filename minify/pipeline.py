@@ -207,7 +207,9 @@ def _diagnosed(this: Attempt, final: Case, first: Baseline, reduction: Reduction
     if reduction.stopped_by:
         return Diagnosis()
     try:
-        return diagnose(this, final, first.signature, first.rate)
+        return diagnose(
+            this, final, first.signature, first.rate, into_kernels=False
+        )  # builds take longer than all else
     except Stopped:
         return Diagnosis()
 
