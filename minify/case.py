@@ -97,7 +97,7 @@ __all__ = [
     "write_whole",
 ]
 
-SCHEMA = 3
+SCHEMA = 4
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -148,7 +148,6 @@ class Recipe:
 
     kind: str
     args: tuple[int | float | bool | complex, ...] = ()
-    seed: int = 0
 
 
 Value: TypeAlias = Recorded | Derived | Recipe

@@ -126,15 +126,15 @@ def _edited(case: Case, edit: Pass, site: Site) -> tuple[Case | None, str]:
 
 def save(certificate: Certificate, path: Path) -> None:
     """Raises OSError."""
-    rows = [dataclasses.astuple(one) for one in certificate.asked]
+    rows = [dataclasses.asdict(one) for one in certificate.asked]
     cases.write_whole(path, (json.dumps(rows, indent=0) + "\n").encode())
 
 
 def load(path: Path) -> Certificate:
     """Raises ValueError where the file is no certificate, and OSError."""
     try:
-        return Certificate(tuple(Asked(*row) for row in json.loads(path.read_text())))
-    except TypeError as error:
+        return Certificate(tuple(Asked(**row) for row in json.loads(path.read_text())))
+    except TypeError as error:  # other fields, or no rows at all
         raise ValueError(f"{path} is no certificate: {error}") from error
 
 

@@ -21,7 +21,6 @@ class Outcome(enum.Enum):
     PASSES = "passes"
     SLIPPED = "slipped"
     INVALID = "invalid"
-    UNSTABLE = "unstable"
     TIMED_OUT = "timed out"
     BROKEN_WORKER = "broken worker"
 

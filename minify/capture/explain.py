@@ -156,10 +156,8 @@ def _explain(plan: Plan, events: Sequence[Event], ending: str, timeout: float) -
             f"no run of the {regions} region(s) that {name} compiles could be checked: {short(skipped[0]['why'])}",
             "whether they diverge is not known",
         )
-    step = f"the script's output is in {log}"
-    raise NoFailure(
-        _no_failure(plan, by_name, regions, ending), f"{_other_kind(plan, events, ending)}; {step}".lstrip("; ")
-    )
+    steps = (_other_kind(plan, events, ending), f"the script's output is in {log}")
+    raise NoFailure(_no_failure(plan, by_name, regions, ending), "; ".join(filter(None, steps)))
 
 
 def _other_kind(plan: Plan, events: Sequence[Event], ending: str) -> str:
