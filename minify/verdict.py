@@ -26,12 +26,15 @@ class Outcome(enum.Enum):
 
 
 VALUE_KINDS = ("nonfinite", "value", "integer", "mutation")
-# How much of the original's error, in units of what rounding costs eager, a candidate's has to keep. Of an original that is
-# far off no more is asked than tells a fault from rounding: a threshold further down can make a large error of a small one.
-KEPT = 0.2
+# How much of the original's error, in units of what rounding costs eager, a candidate's has to keep, or it has slipped into
+# rounding (decision 21). Of an original that is far off no more is asked than tells a fault from rounding: a threshold further
+# down can make a large error of a small one.
+RATIO_KEPT = 0.2
 FAR_OFF = 100.0
 METADATA_KINDS = ("dtype", "shape", "aliasing", "structure", "stride")
-AS_LOUD = 0.2  # an error a fifth as large as that of the failure may still be the failure
+# How much of the error that moved a metric, in units of the tolerance, an error has to keep once the metric cannot be asked any
+# more (decision 28).
+EXCESS_KEPT = 0.2
 SHOWN = 4  # numbers of a metric
 METRIC_FACTOR = 2.0  # as for one element: eager's own error, twice over, explains an error
 # How torch, Triton and the driver tell of a CUDA context that is past use. Such an error is reported where the GPU is next
@@ -216,7 +219,7 @@ def accuracy_signature(divergences: tuple[Divergence, ...]) -> Signature | None:
 def _least_ratio(divergences: tuple[Divergence, ...]) -> float:
     """What a wrong float of the same failure has to show at least; NaN and integers have no ratio, and count as far off."""
     floats = [row.ratio for row in divergences if row.kind == "value"]
-    return KEPT * min(max(floats, default=FAR_OFF), FAR_OFF)
+    return RATIO_KEPT * min(max(floats, default=FAR_OFF), FAR_OFF)
 
 
 def alike(one: Signature, other: Signature) -> bool:
@@ -237,7 +240,7 @@ def counted(rows: tuple[Divergence, ...], wanted: Signature) -> tuple[Divergence
 def loudness(rows: tuple[Divergence, ...]) -> float:
     """The least that a float must be off by to be as wrong as those of `rows`, in units of its tolerance; 0 for no such bound."""
     loudest = max((row.excess for row in rows if row.kind == "value" and math.isfinite(row.excess)), default=0.0)
-    least = float(f"{AS_LOUD * loudest:.1g}")
+    least = float(f"{EXCESS_KEPT * loudest:.1g}")
     return least if least > 1 else 0.0
 
 

@@ -19,13 +19,14 @@ from minify.across.environments import Environment, Installer, NotInstalled
 from minify.across.journal import Journal, Row
 from minify.across.releases import Release, between, named
 from minify.emit import check
-from minify.emit.verify import Checked
+from minify.emit.verify import Checked, data_beside
 from minify.errors import CHECK_BAD, CHECK_GOOD, EXIT_NO_FAILURE, EXIT_REDUCED, EXIT_UNSTABLE, Stopped
 
 __all__ = ["Answer", "Boundary", "Found", "Installer", "Question", "Release", "WrongEnds", "bisect_torch", "named"]
 
 _ANSWERS = {CHECK_GOOD: Answer.GOOD, CHECK_BAD: Answer.BAD}
-_BUILD = "python -m pip install --no-build-isolation -e ."
+# As torch's own instructions say. A checkout that does not build is skipped.
+_BUILD = "git submodule update --init --recursive && python -m pip install --no-build-isolation -e ."
 
 
 class Installing(Protocol):
@@ -58,9 +59,14 @@ class Question:
     repeat: int = 1
     timeout: float = 600.0
 
-    def key(self) -> str:
-        """What the answers are kept under: the content of the repro, and how it is run. Raises OSError."""
-        return hashlib.sha256(self.repro.read_bytes() + f":{self.repeat}".encode()).hexdigest()[:12]
+    def key(self, *installed_from: str) -> str:
+        """What the answers are kept under: the content of the repro and of its recorded inputs, how it is run, and where its torch
+        comes from (another Python or package index has other builds). Raises OSError."""
+        content = hashlib.sha256(self.repro.read_bytes())
+        if (data := data_beside(self.repro)).exists():
+            content.update(data.read_bytes())
+        content.update(repr((self.repeat, self.timeout, installed_from)).encode())
+        return content.hexdigest()[:12]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,10 +99,13 @@ class Found:
         return (f"{first}, and it may have come with any of {between}, of which nobody can tell",)
 
     def git_lines(self) -> tuple[str, ...]:
-        """What finds the commit, in a checkout of torch's repository; none where the ends are not as they were said to be."""
+        """What finds the commit, in a checkout of torch's repository; none where the ends are not as they were said to be.
+
+        `git bisect run` gives up at a signal, and takes a torch that cannot be imported for one that shows the bug: hence
+        `minify check`, of the environment that torch is built in."""
         if isinstance(self.outcome, WrongEnds):
             return ()
-        run = f"{_BUILD} || exit 125; cd / && python {shlex.quote(str(self.question.repro))}"
+        run = f"{_BUILD} || exit 125; python -m minify check {shlex.quote(str(self.question.repro))}"
         return (
             f"git bisect start {self.outcome.bad.tag} {self.outcome.good.tag}",
             f"git bisect run sh -c {shlex.quote(run)}",

@@ -25,7 +25,7 @@ def bisected(given: Mapping[str, Any], should_stop: Callable[[], object], tell: 
     keep = _kept_environments() if given["keep"] else None
     if keep is not None:
         keep.mkdir(parents=True, exist_ok=True)
-    journal = Journal(out / f"bisect-torch-{question.repro.stem}-{question.key()}.jsonl")
+    journal = Journal(out / f"bisect-torch-{question.repro.stem}-{question.key(base, given['index_url'])}.jsonl")
     sweep_stale_folders(out)
     with Nest(out) as nest:  # an environment takes more than a temporary folder may have
         installer = Installer(nest, base, given["index_url"], shutil.which("uv") or "", keep, own, should_stop)

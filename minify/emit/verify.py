@@ -89,7 +89,7 @@ def verify(
     reproduced = sum(shows(code, signature) for code, _ in ran)
     endings = ", ".join(described(code) for code, _ in ran) or "not run"
     return Verification(
-        len(ran), reproduced, not _data_beside(path).exists(), endings, ran[-1][1] if ran else "", passing
+        len(ran), reproduced, not data_beside(path).exists(), endings, ran[-1][1] if ran else "", passing
     )
 
 
@@ -171,14 +171,15 @@ def run_alone(
         if python == sys.executable:  # what was tried here says nothing of another torch
             environment.probed_into(caches / "inductor")  # half of the time of a run, and no part of any program
         shutil.copyfile(path, folder / "repro.py")
-        if _data_beside(path).exists():
-            shutil.copyfile(_data_beside(path), folder / DATA_FILE)
+        if data_beside(path).exists():
+            shutil.copyfile(data_beside(path), folder / DATA_FILE)
         command = [python, "-c", _RUN]
         code = nest.run(command, log, cwd=folder, env=_environment(caches), timeout=timeout, should_stop=should_stop)
         return code, _tail(log)
 
 
-def _data_beside(path: Path) -> Path:
+def data_beside(path: Path) -> Path:
+    """Where the recorded inputs of a repro lie, if it has any."""
     return path.with_name(DATA_FILE)
 
 

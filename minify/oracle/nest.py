@@ -22,6 +22,7 @@ from pathlib import Path
 GROUP_FILE = "group"
 MARK = ".minify-nest"  # a folder of the user's may bear a name like ours
 _TICK_SECONDS = 0.1
+_MOST_LOGGED = 64 << 20
 
 # `read` fails on a group file that has no newline yet, so half a number is never taken for a group.
 _WATCHDOG = f"""
@@ -74,9 +75,10 @@ class Nest:
         timeout: float = float("inf"),
         should_stop: Callable[[], object] = lambda: False,
     ) -> int | None:
-        """The exit code of `command`, all of whose output goes to `log`; None where it was killed, being too slow or no longer
-        wanted. Nothing that it started outlives it. Raises OSError where it cannot be started."""
-        with log.open("wb") as stream:
+        """The exit code of `command`; None where it was killed, being too slow or no longer wanted. Its output goes to `log`, of which
+        the beginning is lost where a disk would fill up otherwise. Nothing that it started outlives it. Raises OSError where it
+        cannot be started."""
+        with log.open("ab") as stream:  # what is written after a cut follows on that, and leaves no gap
             process = subprocess.Popen(
                 command,
                 cwd=cwd,
@@ -89,13 +91,12 @@ class Nest:
         adopted = None
         try:
             adopted = self.adopt(process.pid)
-            return _wait(process, timeout, should_stop)
+            return _wait(process, log, timeout, should_stop)
         finally:
             _kill(process)
             if adopted is not None:
-                shutil.rmtree(
-                    adopted, ignore_errors=True
-                )  # its number may be another's by the time the watchdog reads it
+                # Its number may be another's by the time the watchdog reads it.
+                shutil.rmtree(adopted, ignore_errors=True)
 
     def __enter__(self) -> Nest:
         return self
@@ -111,9 +112,11 @@ class Nest:
         self._watchdog.wait()
 
 
-def _wait(process: subprocess.Popen[bytes], timeout: float, should_stop: Callable[[], object]) -> int | None:
+def _wait(process: subprocess.Popen[bytes], log: Path, timeout: float, should_stop: Callable[[], object]) -> int | None:
     deadline = time.monotonic() + timeout
     while time.monotonic() < deadline and not should_stop():
+        if log.stat().st_size > _MOST_LOGGED:
+            os.truncate(log, 0)
         with contextlib.suppress(subprocess.TimeoutExpired):
             return process.wait(_TICK_SECONDS)
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -86,7 +87,9 @@ def test_the_first_bad_release_is_found_with_the_lines_that_find_the_commit(ques
     assert found.told() == ("torch 2.11.0 is the first release that shows it; 2.10.0 does not",)
     start, run = found.git_lines()
     assert start == "git bisect start v2.11.0 v2.10.0"
-    assert run.startswith("git bisect run sh -c ") and "exit 125" in run and "a repro.py" in run
+    assert (
+        run.startswith("git bisect run sh -c ") and "|| exit 125; python -m minify check" in run and "a repro.py" in run
+    )
     assert len(shelf.installed) <= 5 and not shelf.open
     assert [row.release for row in found.rows] == sorted(row.release for row in found.rows)
 
@@ -99,6 +102,22 @@ def test_releases_that_cannot_tell_are_skipped_and_told(question: Question, tmp_
     told = {row.release: line_of(row) for row in found.rows}
     assert "exit 125: ImportError: no such op" in told[Release(2, 10)]
     assert "cannot tell; not installed: no matching distribution" in told[Release(2, 11)]
+
+
+def test_answers_are_of_one_repro_with_its_data_run_in_one_way_by_builds_of_one_place(question: Question) -> None:
+    keys = [
+        question.key("python3.11", ""),
+        question.key("python3.12", ""),
+        question.key("python3.11", "https://cpu"),
+        dataclasses.replace(question, repeat=2).key("python3.11", ""),
+        dataclasses.replace(question, timeout=1.0).key("python3.11", ""),
+    ]
+    question.repro.with_name("repro_data.pt").write_text("1")
+    keys.append(question.key("python3.11", ""))
+    question.repro.write_text("import sys")
+    keys.append(question.key("python3.11", ""))
+    assert len(set(keys)) == len(keys)
+    assert question.key("python3.11", "") == keys[-1]
 
 
 @pytest.mark.parametrize(

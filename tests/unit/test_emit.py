@@ -36,6 +36,7 @@ from minify.emit.compiling import SWITCHES
 from minify.emit.crash import telling_words
 from minify.emit.literals import numbers, plainer_literals, with_plainer_literals
 from minify.emit.probe import leading
+from minify.oracle import nest
 from minify.passes.simplify_layouts import SIMPLIFY_LAYOUTS
 from minify.tolerance import Tolerance
 from minify.verdict import Divergence, Observation, Question, Signature, accuracy_signature
@@ -721,6 +722,24 @@ time.sleep(600)
                 raise ProcessLookupError
             __import__("time").sleep(0.05)
     assert check(script(tmp_path, text), 1, 0.5).code == 125
+
+
+def test_a_repro_that_prints_without_end_fills_no_disk_and_still_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(nest, "_MOST_LOGGED", 1 << 16)
+    text = r"""
+import os, sys, time
+log = os.readlink("/proc/self/fd/1")
+for _ in range(20):
+    os.write(1, b"\xff" * (1 << 17))
+    while os.path.getsize(log) > 1 << 16:
+        time.sleep(0.01)
+print("the end")
+sys.exit(1)
+"""
+    seen = verify(script(tmp_path, text), CRASH, runs=1, timeout=60)
+    assert (seen.reproduced, seen.output) == (1, "the end\n")
 
 
 def test_a_verification_that_is_told_to_stop_before_it_starts_runs_nothing(tmp_path: Path) -> None:
