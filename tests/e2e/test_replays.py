@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.running import report
+from tests.running import Run, report
 
 STALE = """
 import torch
@@ -36,7 +36,9 @@ def test_what_a_later_call_gets_wrong_is_reduced_to_a_repro_with_calls_before_th
 ) -> None:
     script = tmp_path / "stale.py"
     script.write_text(STALE)
-    run = report("accuracy", script, tmp_path / "out")
-    assert (run.exit_code, run.report["reduced"]["ops"]) == (0, 1)
-    assert "calls with other values before it; the first call passes" in run.report["decisive"]
+    with Run(tmp_path, "accuracy", script, "--out", tmp_path / "out") as run:
+        assert run.code() == 0, run.stderr
+    row = report(tmp_path / "out")
+    assert row["reduced"]["ops"] == 1
+    assert "calls with other values before it; the first call passes" in row["decisive"]
     assert "f(*other_inputs(0))" in (tmp_path / "out" / "repro.py").read_text()
