@@ -36,16 +36,18 @@ def found_beside(this: Attempt, session: Session) -> tuple[str, ...]:
 
 def _set_aside(session: Session) -> Iterator[tuple[str, Signature, Case]]:
     """What is wrong, and does not make the original wrong."""
-    for case, seen in session.set_aside:
-        if signature := accuracy_signature(seen.divergences):
-            calls = ", ".join(dict.fromkeys(short_name(op.target) for op in case.graph.ops))
-            yield f"{signature} in {calls}, which does not reach the original's results", signature, case
+    for aside in session.set_aside:
+        if signature := accuracy_signature(aside.observation.divergences):
+            calls = ", ".join(dict.fromkeys(short_name(op.target) for op in aside.case.graph.ops))
+            yield f"{signature} in {calls}, which does not reach the original's results", signature, aside.case
 
 
 def _wrong_alone(this: Attempt, session: Session) -> Iterator[tuple[str, Signature, Case]]:
     """Calls that the screen showed to be wrong, of another kind than those that are left, and that a query confirms. The screen
     feeds each call the true values of its operands, so what one gets wrong is none of another's doing."""
-    known = {op.target for case in (session.best, *(case for case, _ in session.set_aside)) for op in case.graph.ops}
+    known = {
+        op.target for case in (session.best, *(aside.case for aside in session.set_aside)) for op in case.graph.ops
+    }
     targets = {op.name: op.target for op in session.start.graph.ops}
     worst: dict[str, str] = {}
     for name in session.blamed:

@@ -48,13 +48,21 @@ class _Offered:
     bug: PassBug | None = None
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class SetAside:
+    """The case that a search ended with, what was seen of it, and the failure that it was held to."""
+
+    case: Case
+    observation: Observation
+    signature: Signature
+
+
 class Session:
     """Holds the best case. `save_base(case)` makes a case available for others to derive values from; `trace(case)` runs
     it eagerly, for what its values are like; `sizes(case)` finds out how its sizes hang together; what is not `interesting(case)`
     counts as no candidate. `unanswered` are the digests of candidates that no worker could answer for, since it was last
     cleared. `blamed` are the ops that screens showed to be wrong by themselves, the worst first, with what of their results
-    was; `start` is the case begun with. `set_aside` are the results of searches that ended with another failure, with what
-    was seen of each."""
+    was; `start` is the case begun with. `set_aside` are the results of searches that ended with another failure."""
 
     def __init__(
         self,
@@ -75,8 +83,8 @@ class Session:
         self._interesting = interesting
         self.best = self.start = self._described(case, observation)
         self.observation = self._first_seen = observation
-        self.set_aside: list[tuple[Case, Observation]] = []
-        self.signature = signature
+        self.set_aside: list[SetAside] = []
+        self.signature = self._asked_for = signature
         self.oracle = oracle
         self.counts: dict[str, Count] = {}
         self.slipped: dict[Signature, Case] = {}
@@ -137,14 +145,16 @@ class Session:
         self._write(case, "recorded")
 
     def begin_again(self) -> None:
-        """Set the best case aside, which has turned out to be another failure, and search from the start."""
-        self.set_aside.append((self.best, self.observation))
-        self.best, self.observation = self.start, self._first_seen
+        """Set the best case aside, which has turned out to be another failure, and search from the start. What its error has to keep
+        was told by that failure, and a louder one asks for more than the one that is looked for may show."""
+        self.set_aside.append(SetAside(self.best, self.observation, self.signature))
+        self.best, self.observation, self.signature = self.start, self._first_seen, self._asked_for
         self._write(self.best, "begun again")
 
     def take_back(self) -> None:
         """Let what was set aside first be the best case again: there is none that is more to the point."""
-        self.best, self.observation = self.set_aside[0]
+        first = self.set_aside[0]
+        self.best, self.observation, self.signature = first.case, first.observation, first.signature
         self.set_aside.clear()
         self._write(self.best, "taken back")
 

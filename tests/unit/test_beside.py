@@ -9,6 +9,7 @@ from minify.attempt import Attempt
 from minify.beside import MOST_ASKED, found_beside
 from minify.case import Case, Ref
 from minify.reduce import Session
+from minify.reduce.session import SetAside
 from minify.runs import Request, RunFolder
 from minify.verdict import Divergence, Observation, Signature
 from tests.cases import chain
@@ -50,7 +51,7 @@ def test_another_failure_that_a_candidate_showed_is_kept_as_a_run_to_go_on_with(
 
 def test_what_the_search_looked_past_is_kept_too_and_not_told_twice(tmp_path: Path) -> None:
     this, session = run_in(tmp_path)
-    session.set_aside = [(EXP, wrong("value", "y"))]
+    session.set_aside = [SetAside(EXP, wrong("value", "y"), WRONG_VALUE)]
     session.start, session.blamed = EXP, {EXP.graph.ops[0].name: wrong("value", "y").divergences}
     folder = RunFolder(tmp_path / "also-found-1")
     words = "value value in exp, which does not reach the original's results"

@@ -607,7 +607,32 @@ def test_ops_that_do_not_make_the_original_wrong_are_set_aside_and_the_search_go
     session = Session(case, Observation("done"), WRONG_VALUE, oracle, tmp_path, save_base=lambda base: None)
     reduction = reduce(session, PASSES, recorded, lambda case: explaining in ops_of(case))
     assert reduction.explains is True and reduction.one_minimal and ops_of(reduction.case) == left
-    assert [ops_of(case) for case, _ in session.set_aside] == aside
+    assert [ops_of(aside.case) for aside in session.set_aside] == aside
+
+
+def test_a_quiet_failure_behind_a_loud_one_is_held_to_the_original_and_not_to_the_loud_one(tmp_path: Path) -> None:
+    """The op that fails alone has told what has to be kept of its error; the one that is looked for shows less."""
+
+    def answer(case: Case) -> Observation:
+        ratios = [{"n2": 500.0, "n7": 6.0}.get(name, 0.0) for name in ops_of(case)]
+        row = Divergence("output:y", "value", ratio=max(ratios))
+        return Observation("compare", divergences=() if is_screen(case) or not row.ratio else (row,))
+
+    case, loud = line(*["torch.neg"] * 12), dataclasses.replace(WRONG_VALUE, ratio=20.0)
+    sought = dataclasses.replace(WRONG_VALUE, ratio=1.0)
+    session = Session(
+        case, Observation("done"), sought, FakeOracle(answer, caching=False), tmp_path, save_base=lambda base: None
+    )
+    session.signature = loud
+    reduction = reduce(session, PASSES, recorded, lambda case: "n7" in ops_of(case))
+    assert ops_of(reduction.case) == ["n7"] and reduction.explains and session.signature.ratio == 1.0
+
+    session = Session(
+        case, Observation("done"), sought, FakeOracle(answer, caching=False), tmp_path, save_base=lambda base: None
+    )
+    session.signature = loud
+    assert reduce(session, PASSES, recorded, lambda case: False).explains is False
+    assert ops_of(session.best) == ["n2"] and session.signature.ratio == 20.0
 
 
 @pytest.mark.parametrize("culprits", [{"n2"}, {"n2", "n7"}])
