@@ -59,11 +59,13 @@ def cut_down(session: Session, without: frozenset[str] = frozenset()) -> bool:
     remaining, known = names, not without
     for consumers in order:
         tester = _Subsets(session, case, base, consumers)
-        if (len(remaining) < 2 and known) or not (known or tester(frozenset(remaining))):
+        if not known and not tester(frozenset(remaining)):
             break
         localise(remaining, tester, neighbours=lambda name: linked.get(name, ()), suspects=hints)
         left = set(op_names(session.best))
         remaining, hints, known = tuple(name for name in names if name in left), (), False
+        if len(remaining) < 2:
+            break
     return session.best is not case
 
 
