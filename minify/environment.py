@@ -101,6 +101,12 @@ def _held(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
+def search_path() -> str:
+    """PYTHONPATH under which a process of ours finds this very package, whatever its working directory."""
+    here, given = str(Path(__file__).resolve().parents[1]), os.environ.get("PYTHONPATH", "")
+    return f"{here}{os.pathsep}{given}" if given else here
+
+
 def copy_without(module: ModuleType, names: Sequence[str]) -> ModuleType:
     """A second copy of `module`, run anew with these environment variables unset; `sys.modules` does not keep it."""
     name = f"{__name__}.copy_of_{module.__name__.replace('.', '_')}"

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from minify.capture.child import Plan
 from minify.capture.explain import Event, explain, short
+from minify.environment import search_path
 from minify.errors import Stopped
 from minify.oracle.nest import Nest
 from minify.verdict import Divergence, Signature, accuracy_signature
@@ -152,7 +153,7 @@ def _run_child(plan: Plan, timeout: float, stopped: Callable[[], str], follow: C
     plan_file.write_text(json.dumps(dataclasses.asdict(plan)))
     (folder / "events.jsonl").unlink(missing_ok=True)
     command = [sys.executable, "-m", "minify.capture.child", str(plan_file)]
-    environment = {**os.environ, "PYTHONPATH": _search_path()}
+    environment = {**os.environ, "PYTHONPATH": search_path()}
     with Nest() as nest, (folder / "script.log").open("wb") as log:
         child = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=environment)
         nest.adopt(child.pid)
@@ -162,13 +163,6 @@ def _run_child(plan: Plan, timeout: float, stopped: Callable[[], str], follow: C
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(child.pid, signal.SIGKILL)
             child.wait()
-
-
-def _search_path() -> str:
-    """PYTHONPATH under which the child finds this very package, whatever its working directory."""
-    here = str(Path(__file__).resolve().parents[2])
-    given = os.environ.get("PYTHONPATH", "")
-    return f"{here}{os.pathsep}{given}" if given else here
 
 
 def _follow(

@@ -10,7 +10,6 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 _TAIL = 4000
 
@@ -43,8 +42,3 @@ def run(command: Sequence[str], seconds: float, environment: Mapping[str, str] |
                 process.wait()
         log.seek(0)
         return Ended(code, log.read()[-_TAIL:].decode(errors="replace"))
-
-
-def package_path() -> str:
-    """PYTHONPATH by which a child finds this very package."""
-    return os.pathsep.join(filter(None, (str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", ""))))

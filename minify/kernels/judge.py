@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from minify import torch_internals
+from minify.environment import search_path
 from minify.kernels import child
 from minify.kernels.finding import (
     AS_BUILT,
@@ -249,7 +250,7 @@ def _alone(language: str, folder: Path, code: Path, result: Path, environment: d
         str(code),
         str(result),
     ]
-    return child.run(command, RUN_SECONDS, {**environment, "PYTHONPATH": child.package_path()})
+    return child.run(command, RUN_SECONDS, {**environment, "PYTHONPATH": search_path()})
 
 
 def _last_line(ended: child.Ended) -> str:

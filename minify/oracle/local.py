@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-import os
 import pickle
 import shutil
 import sys
@@ -23,6 +22,7 @@ from minify import case as cases
 from minify import functions
 from minify.ablation import Ablation
 from minify.case import Case, Graph, Program
+from minify.environment import search_path
 from minify.errors import Stopped, WorkerBug
 from minify.kernels.finding import Finding
 from minify.oracle.pool import Reply, WorkerPool
@@ -360,10 +360,8 @@ class _Asked:
 
 
 def _environment() -> dict[str, str]:
-    here = str(Path(__file__).resolve().parents[2])
-    given = os.environ.get("PYTHONPATH", "")
     return {
-        "PYTHONPATH": f"{here}{os.pathsep}{given}" if given else here,
+        "PYTHONPATH": search_path(),
         "PYTHONHASHSEED": "0",
         "TORCHINDUCTOR_COMPILE_THREADS": "1",
         "TORCH_DYNAMO_AUTOMATIC_DYNAMIC_LOCAL_PGO": "0",
