@@ -24,7 +24,6 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -33,6 +32,7 @@ from scripts.corpus_judge import CORPUS, Alone, Expected, Row, differences, load
 from scripts.limited_run import Ran, private_environment, relatives, run_limited, send  # noqa: E402
 from scripts.pass_table import COLUMNS as PASS_COLUMNS  # noqa: E402
 from scripts.pass_table import pass_cells, pass_markdown, pass_rows  # noqa: E402
+from scripts.tables import markdown_table, wide_console  # noqa: E402
 
 ALONE_SECONDS = 300.0
 EXIT_BUG_SHOWS = 1  # of a repro
@@ -238,14 +238,6 @@ def show_passes(rows: list[Row]) -> None:
     wide_console().print(table)
 
 
-def wide_console() -> Console:
-    """Standard output, wide enough for a table where it is no terminal."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = 240
-    return console
-
-
 def document(rows: list[Row], version: str, device: str, *, passes: bool) -> str:
     """All that goes into a document."""
     table = markdown(rows, version, device)
@@ -254,13 +246,7 @@ def document(rows: list[Row], version: str, device: str, *, passes: bool) -> str
 
 def markdown(rows: list[Row], version: str, device: str) -> str:
     """The same table for a document."""
-    lines = [
-        f"torch {version}, {device}. {summary(rows)}.",
-        "",
-        "| " + " | ".join(title for title, _ in COLUMNS) + " |",
-        "|" + "|".join("---:" if justify == "right" else "---" for _, justify in COLUMNS) + "|",
-    ]
-    lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in cells(row)) + " |" for row in rows]
+    lines = [f"torch {version}, {device}. {summary(rows)}.", "", *markdown_table(COLUMNS, map(cells, rows))]
     return "\n".join(lines) + "\n"
 
 

@@ -25,12 +25,14 @@ from rich.table import Table
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from scripts.corpus_judge import EXIT_NO_FAILURE, Expected, read_report  # noqa: E402  (started as a file)
-from scripts.corpus_table import chosen, installed_torch, last_line, leave, wide_console  # noqa: E402
+from scripts.corpus_table import chosen, installed_torch, last_line, leave  # noqa: E402
 from scripts.limited_run import private_environment, run_limited  # noqa: E402
+from scripts.tables import markdown_table, wide_console  # noqa: E402
 
 BUDGET = "120s"  # a run at strict tolerances that minifies after all has shown what it gets wrong by then
 SPENT = 900.0
 COLUMNS = ("case", "exit", "answer", "strict exit", "strict answer", "max abs", "max rel", "eager's own", "wrong")
+_NUMERIC = ("exit", "strict exit", "max abs", "max rel", "eager's own")
 _NUMBER = r"([0-9.e+-]*[0-9]|inf|nan)"
 _NUMBERS = re.compile(rf"max abs {_NUMBER}, max rel {_NUMBER}[;,] eager's own error (?:is )?{_NUMBER}")
 # The one that a message names first is what was answered. Where random numbers or NaN are all that differs, there is no drift.
@@ -181,10 +183,8 @@ def markdown(rows: list[Row], strict: tuple[str, ...], device: str) -> str:
         f"`{' '.join(strict)}`, which no rounding passes, as a comparison that knows of none would do. The",
         "numbers are of the strict run: how far the compiled result is from the reference, and how far eager is.",
         "",
-        "| " + " | ".join(COLUMNS) + " |",
-        "|---|---:|---|---:|---|---:|---:|---:|---|",
+        *markdown_table([(title, "right") if title in _NUMERIC else title for title in COLUMNS], map(cells, rows)),
     ]
-    lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in cells(row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"
 
 

@@ -45,6 +45,7 @@ from minify.verdict import Observation, Signature  # noqa: E402
 from scripts import corpus_judge, corpus_table  # noqa: E402
 from scripts.corpus_judge import Expected  # noqa: E402
 from scripts.guards import Guard, NaiveOracle, guards_of, is_derived  # noqa: E402
+from scripts.tables import markdown_table, wide_console  # noqa: E402
 
 SHOWS = "shows"  # what a repro alone does that kept the fact
 COLUMNS = (
@@ -322,7 +323,7 @@ def summary(rows: list[Row]) -> str:
 
 
 def show(rows: list[Row]) -> None:
-    table, console = Table(*COLUMNS), corpus_table.wide_console()
+    table, console = Table(*COLUMNS), wide_console()
     for row in rows:
         table.add_row(*(cell.replace("[", r"\[") for cell in cells(row)))
     console.print(table)
@@ -342,10 +343,8 @@ def markdown(rows: list[Row]) -> str:
         "result of `minify` itself, its candidates judged as they are and only the repro rewritten. *alone*: the repro in a fresh",
         "process. A search none of whose candidates fails any more ends with all that it was given.",
         "",
-        f"| {' | '.join(COLUMNS)} |",
-        f"|{'---|' * len(COLUMNS)}",
+        *markdown_table(COLUMNS, map(cells, rows)),
     ]
-    lines += [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in cells(row))} |" for row in rows]
     return "\n".join(lines) + "\n"
 
 

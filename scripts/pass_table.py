@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from scripts.tables import markdown_table
+
 COLUMNS = ("pass", "queries", "accepted", "share of queries", "seconds", "barren")
 LARGE_SHARE = 0.25  # of all queries; a pass that takes more and brings nothing is marked
 
@@ -62,8 +64,8 @@ def pass_markdown(rows: list[PassRow]) -> str:
     lines = [
         f"Passes, over all cases; BARREN marks what took more than {LARGE_SHARE:.0%} of the queries and had nothing accepted.",
         "",
-        "| " + " | ".join(COLUMNS) + " |",
-        "|---|---:|---:|---:|---:|---|",
+        *markdown_table(
+            [COLUMNS[0], *((title, "right") for title in COLUMNS[1:-1]), COLUMNS[-1]], map(pass_cells, rows)
+        ),
     ]
-    lines += ["| " + " | ".join(pass_cells(row)) + " |" for row in rows]
     return "\n".join(lines) + "\n"

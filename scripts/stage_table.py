@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 from scripts import bisector  # noqa: E402  (started as a file)
 from scripts.corpus_judge import CORPUS, Expected, load, named_stage, read_report, untold_inside  # noqa: E402
-from scripts.corpus_table import chosen, installed_torch, leave, wide_console  # noqa: E402
+from scripts.corpus_table import chosen, installed_torch, leave  # noqa: E402
 from scripts.limited_run import private_environment, run_limited  # noqa: E402
+from scripts.tables import markdown_table, wide_console  # noqa: E402
 
 LADDER_MOST, ALL_MOST = 12, 40  # compiles that naming a stage, and all of it, may take
 CALL_SECONDS = 300.0  # for each of the two
@@ -231,13 +232,7 @@ def show(rows: list[Row]) -> None:
 
 def markdown(rows: list[Row]) -> str:
     """The same table for a document."""
-    lines = [
-        f"{summary(rows)}.",
-        "",
-        "| " + " | ".join(title for title, _ in COLUMNS) + " |",
-        "|" + "|".join("---:" if justify == "right" else "---" for _, justify in COLUMNS) + "|",
-    ]
-    lines += ["| " + " | ".join(cell.replace("|", r"\|") for cell in cells(row)) + " |" for row in rows]
+    lines = [f"{summary(rows)}.", "", *markdown_table(COLUMNS, map(cells, rows))]
     return "\n".join(lines) + "\n"
 
 
