@@ -14,12 +14,12 @@ from typing import Any
 
 import torch
 
-from minify import interpret, store, torch_internals
+from minify import interpret
 from minify.compare import compare_results
 from minify.crashes import first_line
-from minify.lockstep import raised_copy
 from minify.tolerance import Tolerance
 from minify.trial import out_of_memory
+from minify.truth import Truth, copies, truths
 from minify.verdict import Divergence, GraphSeen
 
 Compile = Callable[[torch.fx.GraphModule], Callable[..., Any]]
@@ -48,9 +48,9 @@ class Recorder:
     ) -> Any:
         if any(record.graph is graph for record in self.records):
             return run(inputs)
-        before, state = _copies(inputs), interpret.random_state()
+        before, state = copies(inputs), interpret.random_state()
         outputs = run(inputs)
-        self.records.append(Record(part, graph, before, state, _copies(outputs)))
+        self.records.append(Record(part, graph, before, state, copies(outputs)))
         return outputs
 
 
@@ -60,22 +60,23 @@ def judged(records: Iterable[Record], compile_graph: Compile, tolerance: Toleran
 
 
 def _judged(record: Record, compile_graph: Compile, tolerance: Tolerance) -> GraphSeen:
+    interpret.restore_random(record.random)
     try:
-        eager = _values(record, _copies(record.inputs))
+        known = truths(record.graph, record.inputs, frozenset(node.name for node in record.graph.graph.nodes))
     except Exception as error:  # noqa: BLE001 - an op that eager has no kernel for, say
         return GraphSeen(record.part, why=_why("it cannot be interpreted", error))
-    truth = _reference(record)
+    due = {name: each for name, each in known.items() if isinstance(each.eager, torch.Tensor)}
     names = [node.name if isinstance(node, torch.fx.Node) else "" for node in _results(record.graph)]
-    own = _first_wrong(zip(names, record.outputs, strict=True), eager, truth, tolerance)
+    own = _first_wrong(zip(names, record.outputs, strict=True), due, tolerance)
     if own is None:
         return GraphSeen(record.part)
-    nodes = [node for node in record.graph.graph.nodes if node.op == "call_function" and node.name in eager]
+    nodes = [node for node in record.graph.graph.nodes if node.op == "call_function" and node.name in due]
     try:
         interpret.restore_random(record.random)
-        every = compile_graph(_returning(record.graph, [node.name for node in nodes]))(*_copies(record.inputs))
+        every = compile_graph(_returning(record.graph, [node.name for node in nodes]))(*copies(record.inputs))
     except Exception as error:  # noqa: BLE001 - the compiler may do anything
         return GraphSeen(record.part, own, why=_why("with every value returned as well it cannot be run", error))
-    found = _first_wrong(zip([node.name for node in nodes], every, strict=True), eager, truth, tolerance)
+    found = _first_wrong(zip([node.name for node in nodes], every, strict=True), due, tolerance)
     if found is None:
         return GraphSeen(
             record.part, own, why="with every value returned as well, which changes what is fused, none differs"
@@ -85,48 +86,17 @@ def _judged(record: Record, compile_graph: Compile, tolerance: Tolerance) -> Gra
 
 
 def _first_wrong(
-    values: Iterable[tuple[str, Any]], eager: Mapping[str, Any], truth: Mapping[str, Any], tolerance: Tolerance
+    values: Iterable[tuple[str, Any]], due: Mapping[str, Truth], tolerance: Tolerance
 ) -> Divergence | None:
     """Of values in order. Strides are not compared: those of what the backward is handed are the compiler's own business."""
     with torch.no_grad():
         for name, value in values:
-            if name in eager:
-                rows = compare_results(name, value, eager[name], truth.get(name), tolerance, (), strides=False)
+            if name in due:
+                eager, reference = due[name].eager, due[name].reference
+                rows = compare_results(name, value, eager, reference, tolerance, (), strides=False)
                 if wrong := next((row.wrong for row in rows if row.wrong), None):
                     return wrong
     return None
-
-
-class _Noting(torch.fx.Interpreter):
-    """Keeps the tensors that nodes give."""
-
-    def __init__(self, graph: torch.fx.GraphModule) -> None:
-        super().__init__(graph)
-        self.values: dict[str, torch.Tensor] = {}
-
-    def run_node(self, n: torch.fx.Node) -> Any:
-        value = super().run_node(n)
-        if isinstance(value, torch.Tensor):
-            self.values[n.name] = value
-        return value
-
-
-def _values(record: Record, inputs: Sequence[Any]) -> dict[str, torch.Tensor]:
-    interpret.restore_random(record.random)
-    noting = _Noting(record.graph)
-    with torch.no_grad():
-        noting.run(*inputs)
-    return noting.values
-
-
-def _reference(record: Record) -> dict[str, torch.Tensor]:
-    """The same one precision up, as far as the graph's own casts let it be; nothing where it cannot be run so."""
-    try:
-        return _values(record, [raised_copy(value, "fp64") for value in _copies(record.inputs)])
-    except Exception as error:
-        if out_of_memory(error):
-            raise
-        return {}
 
 
 def _results(graph: torch.fx.GraphModule) -> tuple[Any, ...]:
@@ -141,25 +111,6 @@ def _returning(graph: torch.fx.GraphModule, names: Sequence[str]) -> torch.fx.Gr
     (output,) = (node for node in grown.nodes if node.op == "output")
     output.args = (tuple(nodes[name] for name in names),)
     return torch.fx.GraphModule(graph, grown)
-
-
-def _copies(values: Sequence[Any]) -> tuple[Any, ...]:
-    """In memory of their own, laid out and shared as the originals are."""
-    memory: dict[tuple[int, torch.dtype], torch.Tensor] = {}
-
-    def copied(value: Any) -> Any:
-        if not isinstance(value, torch.Tensor):
-            return value
-        value = value.detach()
-        if value.layout is not torch.strided or value.is_conj() or value.is_neg():
-            return value.clone()
-        key = (torch_internals.storage_key(value), value.dtype)
-        if key not in memory:
-            memory[key] = store.storage_of(value).clone()
-        return torch.as_strided(memory[key], value.shape, value.stride(), value.storage_offset())
-
-    with torch.no_grad():
-        return tuple(map(copied, values))
 
 
 def _source(node: torch.fx.Node) -> str:

@@ -97,24 +97,30 @@ def _wrong_kernel(question: Question, enter: Callable[[str], None]) -> Finding:
             raise _Invalid(f"not available here: {lacking}")
         with warnings.catch_warnings(), torch_internals.configs_kept(), switches_kept(), undisturbed():
             warnings.simplefilter("ignore")
-            with contextlib.ExitStack() as stack:
-                enter("load")
-                live = _attempt(lambda: replay(question.case, Path(question.store)), "cannot be loaded")
-                stack.enter_context(torch_internals.no_caches())
-                stack.enter_context(torch_internals.fallback_random())
-                _attempt(lambda: stack.enter_context(applied(live)), "settings do not apply")
-                enter("eager")
-                eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
-                enter("compile")
-                recorder = Recorder(tolerance=tolerance)
-                with torch_internals.kernels_watched(recorder):
-                    _, crash = _compiled(live, eager)
-                if crash is not None and not recorder.done:
-                    raise _Invalid(f"its kernels could not be watched: {crash['crash']}")
-                enter("run")
-                return first_wrong(recorder, tolerance)
+            recorder = Recorder(tolerance=tolerance)
+            with _about_to_compile(question, enter) as (live, eager), torch_internals.kernels_watched(recorder):
+                _, crash = _compiled(live, eager)
+            if crash is not None and not recorder.done:
+                raise _Invalid(f"its kernels could not be watched: {crash['crash']}")
+            enter("run")
+            return first_wrong(recorder, tolerance)
     except _Invalid as reason:
         return Finding(notes=(str(reason),))
+
+
+@contextlib.contextmanager
+def _about_to_compile(question: Question, enter: Callable[[str], None]) -> Iterator[tuple[Replay, Run]]:
+    """The case with its settings applied, and its run in eager. Compiled code draws as that did."""
+    with contextlib.ExitStack() as stack:
+        enter("load")
+        live = _attempt(lambda: replay(question.case, Path(question.store)), "cannot be loaded")
+        stack.enter_context(torch_internals.no_caches())
+        stack.enter_context(torch_internals.fallback_random())
+        _attempt(lambda: stack.enter_context(applied(live)), "settings do not apply")
+        enter("eager")
+        eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
+        enter("compile")
+        yield live, eager
 
 
 def judge(question: Question, phase: Callable[[str], None]) -> Observation:
@@ -241,15 +247,7 @@ def _patched(question: Question, enter: Callable[[str], None]) -> Observation:
     make it wrong? Nothing is told where none of these results is the whole's, or the case fails otherwise."""
     part, whole = question.case, question.inside
     assert whole is not None
-    with contextlib.ExitStack() as stack:
-        enter("load")
-        live = _attempt(lambda: replay(part, Path(question.store)), "cannot be loaded")
-        stack.enter_context(torch_internals.no_caches())
-        stack.enter_context(torch_internals.fallback_random())
-        stack.enter_context(applied(live))
-        enter("eager")
-        eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
-        enter("compile")
+    with _about_to_compile(question, enter) as (live, eager):
         compiled, crash = _compiled(live, eager)
     if compiled is None or crash is not None:
         return Observation("compile")
@@ -277,21 +275,11 @@ def _patched(question: Question, enter: Callable[[str], None]) -> Observation:
 def _graphs(question: Question, enter: Callable[[str], None]) -> Observation:
     """The case compiled and run, and each ATen graph that came of it judged by itself."""
     recorder = graphs.Recorder()
-    with contextlib.ExitStack() as stack:
-        enter("load")
-        live = _attempt(lambda: replay(question.case, Path(question.store)), "cannot be loaded")
-        stack.enter_context(torch_internals.no_caches())
-        stack.enter_context(torch_internals.fallback_random())
-        stack.enter_context(applied(live))
-        enter("eager")
-        eager = _attempt(lambda: run_program(live, live.eager_fn), "eager raises")
-        enter("compile")
+    with _about_to_compile(question, enter) as (live, eager):
         with torch_internals.watched_graphs(recorder):
             _compiled(live, eager)
         enter("compare")
-        how = live.case.settings
-        options = {key: live.python(value) for key, value in how.options}
-        again = partial(torch.compile, backend="inductor", mode=how.mode, options=options or None, dynamic=how.dynamic)
+        again = partial(torch.compile, **_asked_for(live))
         seen = graphs.judged(recorder.records, again, Tolerance(question.rtol, question.atol))
         torch.compiler.reset()
         return Observation("compare", graphs=seen)
@@ -309,6 +297,14 @@ def _attempt(action: Callable[[], Any], what: str) -> Any:
         raise _Invalid(f"{what}: {type(error).__name__}: {first_line(str(error))}") from error
 
 
+def _asked_for(live: Replay) -> dict[str, Any]:
+    """What the case asks of `torch.compile`."""
+    settings = live.case.settings
+    options = {key: live.python(value) for key, value in settings.options}
+    backend = live.python(settings.backend)
+    return {"backend": backend, "mode": settings.mode, "options": options or None, "dynamic": settings.dynamic}
+
+
 def _once(live: Replay, fn: Callable[..., Any], eager: Run) -> Run:
     return run_program(live, fn, eager.flows)
 
@@ -318,19 +314,11 @@ def _compiled(
 ) -> tuple[Run | None, dict[str, Any] | None]:
     """Compile and run, and `again` where the case asks for replays. The second part says what there is to observe where the compiler
     or what it made raised."""
-    settings = live.case.settings
     torch.compiler.reset()
     torch_internals.forget_decompositions()
-    options: dict[str, Any] = {key: live.python(value) for key, value in settings.options}
     try:
-        compiled = torch.compile(
-            live.fn,
-            backend=live.python(settings.backend),
-            mode=settings.mode,
-            options=options or None,
-            dynamic=settings.dynamic,
-        )
-        run = (again if settings.replays else _once)(live, compiled, eager)
+        compiled = torch.compile(live.fn, **_asked_for(live))
+        run = (again if live.case.settings.replays else _once)(live, compiled, eager)
         torch_internals.synchronise()
         return run, None
     except (MemoryError, torch.OutOfMemoryError):

@@ -95,8 +95,8 @@ class Found:
         first = f"torch {self.outcome.bad} is the first release that shows it; {self.outcome.good} does not"
         if not self.outcome.unclear:
             return (first,)
-        between = ", ".join(map(str, self.outcome.unclear))
-        return (f"{first}, and it may have come with any of {between}, of which nobody can tell",)
+        unclear = ", ".join(map(str, self.outcome.unclear))
+        return (f"{first}, and it may have come with any of {unclear}, of which nobody can tell",)
 
     def git_lines(self) -> tuple[str, ...]:
         """What finds the commit, in a checkout of torch's repository; none where the ends are not as they were said to be.

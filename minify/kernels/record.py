@@ -59,7 +59,7 @@ class Argument:
 @dataclasses.dataclass(frozen=True, slots=True)
 class Kernel:
     """A kernel and one call of it. `wrong` names the arguments that it leaves wrong. `grid`, `constants` and `options` are those of
-    a launch of a Triton kernel; `devices` the types of those it runs on."""
+    a launch of a Triton kernel; `versions` those of torch and Triton that it was recorded with."""
 
     language: str
     name: str

@@ -14,8 +14,8 @@ from minify import torch_internals
 from minify.interpret import dtype_name, leaves
 from minify.kernels.record import Argument, Kernel, Memory
 from minify.kernels.tensors import due_of, judged, memory_content
-from minify.kernels.truth import Truth, truths
 from minify.tolerance import Tolerance
+from minify.truth import Truth, truths
 
 MOST_BYTES = 64 << 20  # what a kernel may have in hand and still be kept
 
